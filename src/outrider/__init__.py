@@ -1,0 +1,1 @@
+"""Lossless speculative decoding: the text plain decoding gives, in fewer passes of the model."""

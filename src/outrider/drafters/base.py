@@ -1,0 +1,77 @@
+"""The door every drafter stands behind."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+from outrider.types import DraftTree, TokenIds
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class DraftSampler(Protocol):
+    """How a drafter that samples chooses a token: the request's temperature, and its noise.
+
+    Under the `match` rule the noise is the target's own for that position, which makes matches
+    likely; under the rules that reject it is an independent stream.
+    """
+
+    @property
+    def is_greedy(self) -> bool:
+        """Whether drafts are the drafter's argmax: deterministic, no `q`."""
+        ...
+
+    def draw(self, logits: Tensor, position: int) -> tuple[int, Tensor | None]:
+        """Choose the token at an absolute position from draft logits [V]; return it and q [V].
+
+        q is None when the draft needs none: greedy drafts, and every draft under `match`.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class DraftRequest:
+    """What a drafter learns of a request when it begins."""
+
+    prompt_ids: tuple[int, ...]
+    max_tokens: int
+    """Most tokens the request can ever hold, prompt included."""
+    sampler: DraftSampler
+    prediction_ids: tuple[int, ...] | None = None
+    """The output the user expects, for drafters that can use it."""
+
+
+State = TypeVar("State")
+
+
+class Drafter(ABC, Generic[State]):
+    """Guesses the next tokens of requests; never decides what is emitted.
+
+    All that a drafter knows of a request lives in the state `begin` returns and dies with `end`;
+    anything shared between requests is bounded and only ever changes speed. Calls come in the
+    order begin, (propose?, observe)*, end: a round may skip `propose`, never `observe`.
+    """
+
+    name: str
+
+    @abstractmethod
+    def begin(self, request: DraftRequest) -> State:
+        """Take on a request; the prompt is committed, nothing is emitted yet."""
+
+    @abstractmethod
+    def propose(self, states: Sequence[State], budgets: Sequence[int]) -> list[DraftTree]:
+        """Guess at most `budgets[i]` tokens after all that request i has committed so far.
+
+        Returns one tree a state, in order; an empty tree where there is no good guess.
+        """
+
+    @abstractmethod
+    def observe(self, states: Sequence[State], committed: Sequence[TokenIds]) -> None:
+        """Learn the tokens each request has committed since the last call, accepted or not."""
+
+    def end(self, state: State) -> None:  # noqa: B027  most drafters hold nothing to give back
+        """Let go of a request, finished or abandoned."""

@@ -1,0 +1,78 @@
+"""The contract between the engine and the model that is decoded from."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from outrider.types import NO_DRAFT, DraftTree
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """One request's share of a pass.
+
+    `pending` are the committed tokens the sequence has not cached yet, at least one; the last of
+    them is the root of `tree`.
+    """
+
+    sequence: int
+    pending: tuple[int, ...]
+    tree: DraftTree = NO_DRAFT
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScoredRows:
+    """Logits of one pass: `logits[b]` [1 + N_b, V], row 0 the root, row i + 1 node i."""
+
+    logits: tuple[Tensor, ...]
+    seconds: float
+    """Time spent inside the model itself."""
+
+
+class Target(ABC):
+    """A language model with a cache of committed tokens for each open sequence.
+
+    `score` reads the cache without changing what is committed; `commit` keeps the pending tokens
+    and the accepted path and drops every other row of the last pass.
+    """
+
+    vocab_size: int
+    max_positions: int
+    """Most tokens a sequence can hold, prompt and output together."""
+    device: torch.device
+    preferred_rows: int | None
+    """Rows a pass costs nothing extra to fill, if the target works in fixed shapes."""
+
+    @abstractmethod
+    def open(self, max_tokens: int) -> int:
+        """Reserve a sequence for at most `max_tokens` tokens, and return its handle."""
+
+    @abstractmethod
+    def score(self, rows: Sequence[Rows]) -> ScoredRows:
+        """Run the model over pending tokens and tree nodes of several sequences at once.
+
+        A node sees the committed prefix, its ancestors and itself, at position prefix + depth.
+        """
+
+    @abstractmethod
+    def commit(self, sequence: int, path: Sequence[int]) -> None:
+        """Keep the last pass's pending tokens and the tree nodes in `path`; drop its other rows."""
+
+    @abstractmethod
+    def cached(self, sequence: int) -> int:
+        """Return how many tokens of the sequence are cached."""
+
+    @abstractmethod
+    def crop(self, sequence: int, length: int) -> None:
+        """Forget all cached tokens of the sequence beyond the first `length`."""
+
+    @abstractmethod
+    def close(self, sequence: int) -> None:
+        """Free the sequence."""

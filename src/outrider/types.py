@@ -1,0 +1,100 @@
+"""The values that travel between the parts: drafts, verifications, tokens, chunks.
+
+All are frozen. Nothing here imports torch at run time, so `import outrider` stays light.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+TokenIds: TypeAlias = Sequence[int]
+Rule: TypeAlias = Literal["match", "rejection", "block"]
+Numerics: TypeAlias = Literal["fast", "invariant"]
+Source: TypeAlias = Literal["accepted", "recovered", "bonus", "plain"]
+FinishReason: TypeAlias = Literal["stop", "length"]
+
+ROOT = -1
+"""Parent index of a node that hangs directly off the committed prefix."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DraftTree:
+    """Draft tokens for one request, as a forest below the last committed token.
+
+    Node `i` carries `tokens[i]` and hangs off node `parents[i]` (`ROOT` for the prefix itself); a
+    parent precedes its children and siblings stand in the order they were drafted, with different
+    tokens. `q` [N, V] holds, for *sampled* drafts, the law each node was drawn from: its parent's
+    draft distribution, before earlier siblings were removed. Without `q` the draft is
+    deterministic (a point mass). An empty tree is the way to say "no draft".
+    """
+
+    tokens: tuple[int, ...] = ()
+    parents: tuple[int, ...] = ()
+    q: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.tokens) != len(self.parents):
+            raise ValueError(f"{len(self.tokens)} tokens but {len(self.parents)} parents")
+        for node, parent in enumerate(self.parents):
+            if not ROOT <= parent < node:
+                raise ValueError(f"node {node} has parent {parent}: parents precede children")
+        if self.q is not None and self.q.shape[0] != len(self.tokens):
+            raise ValueError(f"q has {self.q.shape[0]} rows for {len(self.tokens)} nodes")
+
+    @classmethod
+    def chain(cls, tokens: TokenIds, q: Tensor | None = None) -> DraftTree:
+        """Build the tree in which each token follows the one before."""
+        return cls(tuple(tokens), tuple(range(-1, len(tokens) - 1)), q)
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def is_chain(self) -> bool:
+        """Whether every node hangs off the node just before it."""
+        return all(parent == node - 1 for node, parent in enumerate(self.parents))
+
+
+NO_DRAFT = DraftTree()
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What a rule made of a tree: the accepted nodes from the root down, and the token after them.
+
+    `next_token` is *recovered* if a draft was rejected there, *bonus* if none was left to reject.
+    """
+
+    path: tuple[int, ...]
+    next_token: int
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprobs:
+    """Log-probabilities at one position under the target's own (raw) distribution."""
+
+    chosen: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One emitted token and where it came from."""
+
+    id: int
+    source: Source
+    logprobs: TokenLogprobs | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """What one round added to a request: its tokens, and the text now safe to show."""
+
+    text: str
+    tokens: tuple[Token, ...]
+    finish_reason: FinishReason | None = None
