@@ -1,0 +1,59 @@
+"""The steps that cut the tail of a distribution: temperature, top_k, top_p, min_p.
+
+As in Transformers, in its order; among equal scores the lowest ids stay. A row's result does not
+depend on the other rows. Scores [R, V] come in and go out; nothing is changed in place.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+
+def top_k_filter(scores: Tensor, top_k: int) -> Tensor:
+    """Mask all but the `top_k` highest scores; those equal to the last of them stay too."""
+    if top_k >= scores.shape[-1]:
+        return scores
+    lowest = scores.topk(top_k, dim=-1).values[..., -1:]
+    return scores.masked_fill(scores < lowest, -math.inf)
+
+
+def top_p_filter(scores: Tensor, top_p: float) -> Tensor:
+    """Keep the likeliest tokens, each as long as those before it hold less than `top_p`.
+
+    The likeliest always stays (Holtzman et al. 2020, section 3.1).
+    """
+    probs = scores.softmax(dim=-1)
+    if scores.device.type == "cpu":
+        rows = [_keep_nucleus(row, prob, top_p) for row, prob in zip(scores, probs, strict=True)]
+        return torch.stack(rows)
+    ordered, ids = probs.sort(dim=-1, descending=True, stable=True)
+    mass_before = ordered.double().cumsum(dim=-1) - ordered
+    removed = mass_before >= top_p
+    removed[..., 0] = False
+    return scores.masked_fill(removed.scatter(-1, ids, removed), -math.inf)
+
+
+def min_p_filter(scores: Tensor, min_p: float) -> Tensor:
+    """Mask tokens less likely than `min_p` times the likeliest (Nguyen et al. 2024)."""
+    probs = scores.softmax(dim=-1)
+    lowest = probs.amax(dim=-1, keepdim=True) * min_p
+    return scores.masked_fill(probs < lowest, -math.inf)
+
+
+def _keep_nucleus(scores: Tensor, probs: Tensor, top_p: float) -> Tensor:
+    """Filter one row [V] by top_p, sorting only the tokens that can be in the nucleus."""
+    # All V tokens below this bound hold less than 1 - top_p together; the margin keeps the bound
+    # safe from rounding.
+    candidates = (probs >= 0.99 * (1 - top_p) / len(probs)).nonzero().squeeze(-1)
+    if len(candidates) == 0:  # not numbers: left for the caller to report
+        return scores
+    ordered, order = probs[candidates].sort(descending=True, stable=True)
+    mass_before = ordered.double().cumsum(dim=-1) - ordered
+    num_kept = max(1, int((mass_before < top_p).sum()))
+    kept = candidates[order[:num_kept]]
+    filtered = torch.full_like(scores, -math.inf)
+    filtered[kept] = scores[kept]
+    return filtered

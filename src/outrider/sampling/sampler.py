@@ -1,0 +1,58 @@
+"""How drafters that sample draw their tokens."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from outrider.errors import NumericsError
+from outrider.sampling.draw import highest, race_keys
+from outrider.sampling.noise import KeyedNoise, Stream
+from outrider.types import Rule
+
+
+class KeyedDraftSampler:
+    """Draws drafts at the request's temperature, with the noise that its rule calls for.
+
+    Under `match` that is the target's own noise for the position: where the two distributions
+    agree, so do the draws. Under a rule that rejects, every draw has fresh noise, even at a
+    position drafted before: that the earlier draft was dropped may have depended on its noise.
+    """
+
+    __slots__ = ("_draws", "_noise", "_rule", "_temperature")
+
+    def __init__(self, temperature: float, noise: KeyedNoise, rule: Rule) -> None:
+        self._temperature = temperature
+        self._noise = noise
+        self._rule = rule
+        self._draws = 0
+
+    @property
+    def is_greedy(self) -> bool:
+        """Whether drafts are the drafter's argmax: deterministic, no `q`."""
+        return self._temperature == 0
+
+    def draw(self, logits: Tensor, position: int) -> tuple[int, Tensor | None]:
+        """Choose the token at an absolute position from draft logits [V]; return it and q [V].
+
+        q, on the CPU, comes with sampled drafts under the rules that reject.
+        """
+        scores = logits if logits.dtype == torch.float64 else logits.float()
+        if self.is_greedy:
+            return self._checked(highest(scores), position), None
+        scores = scores / self._temperature
+        if self._rule == "match":
+            keys = race_keys(scores.unsqueeze(0), self._noise, Stream.TARGET, [position])
+            return self._checked(highest(keys[0]), position), None
+        self._draws += 1
+        stream, index = Stream.DRAFT, self._draws
+        keys = race_keys(scores.unsqueeze(0), self._noise, stream, [position], index=index)
+        return self._checked(highest(keys[0]), position), scores.softmax(dim=-1).cpu()
+
+    def _checked(self, winner: tuple[int, float], position: int) -> int:
+        token, best = winner
+        if not math.isfinite(best):
+            raise NumericsError(f"draft logits leave no token to choose at position {position}")
+        return token
