@@ -1,0 +1,198 @@
+"""Suffix drafting: what is copied, when nothing is, and what requests share."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+from typing import cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outrider.drafters.base import DraftRequest, DraftSampler
+from outrider.drafters.suffix import SuffixDrafter, SuffixState
+from outrider.errors import OptionError
+
+TEXTS = st.lists(st.integers(0, 4), max_size=40)
+PASSAGE = list(range(100, 130))
+
+
+def request(prompt: list[int]) -> DraftRequest:
+    return DraftRequest(tuple(prompt), 1 << 20, cast("DraftSampler", None))
+
+
+def eager(**options: int) -> SuffixDrafter:
+    """A drafter that drafts on the least hope."""
+    return SuffixDrafter(min_expected=0.0, min_probability=0.0, **options)
+
+
+def draft(drafter: SuffixDrafter, state: SuffixState, budget: int = 15) -> list[int]:
+    (tree,) = drafter.propose([state], [budget])
+    assert tree.is_chain
+    assert tree.q is None
+    return list(tree.tokens)
+
+
+def test_the_continuation_of_the_longest_repeated_suffix_is_copied() -> None:
+    """DRAFT-7"""
+    drafter = eager()
+    state = drafter.begin(request([2, 3, 7, 8, 5, 1, 2, 3, 9, 6, 1, 2, 3]))
+    assert draft(drafter, state, budget=2) == [9, 6]
+
+
+def test_the_most_frequent_continuation_is_followed_and_the_latest_of_equals() -> None:
+    """DRAFT-1"""
+    drafter = eager()
+    often = drafter.begin(request([5, 1, 2, 6, 1, 2, 7, 1, 3, 8, 1]))
+    assert draft(drafter, often, budget=1) == [2]
+    equal = drafter.begin(request([5, 1, 2, 7, 1, 3, 8, 1]))
+    assert draft(drafter, equal, budget=1) == [3]
+
+
+def test_a_repeating_text_is_continued_for_the_whole_budget() -> None:
+    """DRAFT-2"""
+    drafter = SuffixDrafter()
+    for period in ([7], [1, 2], [1, 2, 3, 4, 5]):
+        state = drafter.begin(request(period * 48))
+        assert draft(drafter, state) == (period * 15)[:15]
+
+
+def test_the_draft_grows_with_the_length_of_the_match() -> None:
+    drafter = SuffixDrafter(min_expected=0.0, min_probability=0.5)
+    lengths = []
+    for matched in (1, 2, 4, 8, 16):
+        state = drafter.begin(request([*PASSAGE, *range(200, 230), 1, *PASSAGE[:matched]]))
+        lengths.append(len(draft(drafter, state)))
+    assert lengths == sorted(lengths)
+    assert lengths[0] < lengths[-1]
+
+
+def test_nothing_is_drafted_unless_enough_tokens_are_expected_to_be_accepted() -> None:
+    text = [*PASSAGE, 1, *PASSAGE[:4]]
+    assert draft(eager(), eager().begin(request(text)))
+    hesitant = SuffixDrafter(min_expected=15.0)
+    assert draft(hesitant, hesitant.begin(request(text))) == []
+
+
+@given(TEXTS, TEXTS, st.integers(0, 20))
+def test_each_drafted_token_followed_the_one_before_somewhere_in_the_text(
+    prompt: list[int], output: list[int], budget: int
+) -> None:
+    drafter = eager()
+    state = drafter.begin(request(prompt))
+    drafter.observe([state], [output])
+    text = prompt + output
+    drafted = draft(drafter, state, budget)
+    pairs = set(pairwise(text))
+    assert len(drafted) <= min(budget, 15)
+    assert all(pair in pairs for pair in pairwise([*text[-1:], *drafted]))
+
+
+@given(TEXTS, st.lists(TEXTS, max_size=4))
+def test_drafts_do_not_depend_on_whether_rounds_before_proposed(
+    prompt: list[int], outputs: list[list[int]]
+) -> None:
+    """ADAPT-6"""
+    drafter = SuffixDrafter()
+    asked, idle = drafter.begin(request(prompt)), drafter.begin(request(prompt))
+    for output in outputs:
+        draft(drafter, asked)
+        drafter.observe([asked, idle], [output, output])
+    assert draft(drafter, asked) == draft(drafter, idle)
+
+
+def test_drafting_stops_where_copies_fail_and_resumes_when_copying_would_have_paid() -> None:
+    """ADAPT-2"""
+    drafter = SuffixDrafter()
+    source = random.Random(1)
+    state = drafter.begin(request([]))
+    for _ in range(400):  # pairs come again, what follows them does not
+        drafter.observe([state], [[1, 2, source.randrange(10, 10_000)]])
+    drafter.observe([state], [[1, 2]])
+    assert draft(drafter, state) == []
+    drafter.observe([state], [PASSAGE])
+    drafter.observe([state], [PASSAGE[:20]])
+    assert draft(drafter, state, budget=5) == PASSAGE[20:25]
+
+
+def test_a_budget_or_length_of_none_is_kept() -> None:
+    """DRAFT-3, BATCH-5"""
+    for length, budget in ((3, 10), (10, 3), (5, 0)):
+        drafter = eager(length=length)
+        state = drafter.begin(request(PASSAGE * 2))
+        assert len(draft(drafter, state, budget)) == min(length, budget)
+    drafter = eager()
+    assert draft(drafter, drafter.begin(request([]))) == []
+    assert draft(drafter, drafter.begin(request([7]))) == []
+    assert drafter.propose([], []) == []
+
+
+def test_without_a_store_nothing_outlives_the_request() -> None:
+    """DRAFT-5"""
+    drafter = SuffixDrafter()
+    first = drafter.begin(request(PASSAGE))
+    drafter.observe([first], [PASSAGE * 3])
+    drafter.end(first)
+    second = drafter.begin(request([1]))
+    drafter.observe([second], [PASSAGE[:10]])
+    assert draft(drafter, second) == []
+
+
+def test_a_store_lets_a_request_copy_past_outputs_but_not_their_prompts() -> None:
+    drafter = SuffixDrafter(max_shared_tokens=1000)
+    first = drafter.begin(request([1, 2, 3, 4, 5, 6, 7, 8]))
+    drafter.observe([first], [PASSAGE])
+    drafter.end(first)
+    second = drafter.begin(request([9]))
+    drafter.observe([second], [PASSAGE[:10]])
+    assert draft(drafter, second, budget=5) == PASSAGE[10:15]
+    drafter.observe([second], [[1, 2, 3, 4, 5]])
+    assert draft(drafter, second) == []
+
+
+def test_a_draft_from_the_store_ends_where_the_past_output_ended() -> None:
+    drafter = SuffixDrafter(max_shared_tokens=1000)
+    for output in (PASSAGE, [7, 8, 9]):
+        state = drafter.begin(request([1]))
+        drafter.observe([state], [output])
+        drafter.end(state)
+    state = drafter.begin(request([1]))
+    drafter.observe([state], [PASSAGE[:20]])
+    assert draft(drafter, state) == PASSAGE[20:]
+
+
+def test_requests_go_on_while_others_fill_the_store_and_outputs_fall_out_of_it() -> None:
+    drafter = SuffixDrafter(max_shared_tokens=100)
+    long_lived = drafter.begin(request([1]))
+    source = random.Random(2)
+    for i in range(50):
+        drafter.observe([long_lived], [[source.randrange(1000, 9000)]])
+        draft(drafter, long_lived)
+        other = drafter.begin(request([1]))
+        drafter.observe([other], [[10 * i + j for j in range(30)]])
+        drafter.end(other)
+        assert len(long_lived.cursors) <= 2
+    drafter.observe([long_lived], [[490, 491, 492, 493, 494, 495]])
+    assert draft(drafter, long_lived, budget=3) == [496, 497, 498]
+    fresh = drafter.begin(request([1]))
+    drafter.observe([fresh], [[100, 101, 102, 103, 104, 105]])
+    assert draft(drafter, fresh) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"length": 0}, "length is 0, must be at least 1"),
+        ({"min_expected": -1}, "min_expected is -1, must not be negative"),
+        ({"min_probability": 2}, "min_probability is 2, must be between 0 and 1"),
+        ({"max_shared_tokens": 1}, "max_shared_tokens is 1, must be 0 or at least 2"),
+        ({"max_shared_tokens": -5}, "max_shared_tokens is -5, must be 0 or at least 2"),
+    ],
+)
+def test_an_option_out_of_range_is_named_with_value_and_range(
+    options: dict[str, int], message: str
+) -> None:
+    with pytest.raises(OptionError) as error:
+        SuffixDrafter(**options)
+    assert str(error.value) == message
