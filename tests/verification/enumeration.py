@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -43,9 +43,14 @@ def exact_array(values: Sequence[Any]) -> Any:
     return array
 
 
+def double_array(values: Sequence[Any]) -> Any:
+    """Make a numpy array of doubles, much faster than fractions and exact to 15 digits."""
+    return np.array(values, dtype=object).astype(float)
+
+
 def double_tensor(values: Sequence[Any]) -> Any:
     """Make a float64 tensor of fractions."""
-    return torch.tensor(np.array(values, dtype=object).astype(float))
+    return torch.tensor(double_array(values))
 
 
 class Choices:
@@ -147,25 +152,29 @@ def enumerate_round(
 ) -> Round:
     """Work out one round over all drafts and decisions."""
 
-    def play(choices: Choices) -> tuple[tuple[int, ...], int]:
-        tree = drafting(choices)
-        q = None if tree.q is None else to_array(tree.q)  # type: ignore[arg-type]
-        tree = DraftTree(tree.tokens, tree.parents, q)
-        rows = ModelRows(target, tree, to_array, choices)
-        verification = rule(rows, tree, EnumeratedRandomness(choices))
-        rows.assert_untouched()
-        parents = [tree.parents[node] for node in verification.path]
-        assert parents == [-1, *verification.path][: len(parents)], "not a path from the root"
-        drafted = [tree.tokens[node] for node in verification.path]
-        return (*drafted, verification.next_token), len(drafted)
-
     law: Law = defaultdict(Fraction)
     accepted = Fraction(0)
-    for (emitted, num_accepted), probability in runs(play):
-        accepted += num_accepted * probability
-        for text, continuation in continuations(target, emitted, length).items():
-            law[text] += probability * continuation
+    for tree, chance in runs(drafting):
+        if tree.q is not None:
+            tree = DraftTree(tree.tokens, tree.parents, to_array(tree.q.tolist()))
+        for verification, probability in runs(partial(_verify, rule, target, tree, to_array)):
+            drafted = tuple(tree.tokens[node] for node in verification.path)
+            accepted += len(drafted) * chance * probability
+            emitted = (*drafted, verification.next_token)
+            for text, continuation in continuations(target, emitted, length).items():
+                law[text] += chance * probability * continuation
     return Round(dict(law), accepted)
+
+
+def _verify(
+    rule: Rule, target: Model, tree: DraftTree, to_array: ToArray, choices: Choices
+) -> Verification:
+    rows = ModelRows(target, tree, to_array, choices)
+    verification = rule(rows, tree, EnumeratedRandomness(choices))
+    rows.assert_untouched()
+    parents = [tree.parents[node] for node in verification.path]
+    assert parents == [-1, *verification.path][: len(parents)], "not a path from the root"
+    return verification
 
 
 def continuations(target: Model, start: tuple[int, ...], length: int) -> Law:
