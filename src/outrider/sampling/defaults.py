@@ -112,7 +112,9 @@ def _processors(config: Any) -> list[Any]:
 
     ending = list(eos_token_ids(config, None))
     processors: list[Any] = []
-    phrases = [[list(ids), amount] for ids, amount in _sequence_bias(config) if len(ids) > 1]
+    phrases: list[list[list[int] | float]] = [
+        [list(ids), amount] for ids, amount in _sequence_bias(config) if len(ids) > 1
+    ]
     if phrases:
         processors.append(hf.SequenceBiasLogitsProcessor(phrases))
     if getattr(config, "no_repeat_ngram_size", None):
