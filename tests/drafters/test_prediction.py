@@ -123,7 +123,7 @@ def test_an_unrelated_output_soon_stops_the_drafting_and_copying_starts_it_again
     ("options", "message"),
     [
         ({"length": 0}, "length is 0, must be at least 1"),
-        ({"min_expected": -1}, "min_expected is -1, must not be negative"),
+        ({"min_expected": -1}, "min_expected is -1, must be at least 0"),
     ],
 )
 def test_an_option_out_of_range_is_named_with_value_and_range(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from itertools import pairwise
 from typing import cast
 
@@ -116,7 +117,7 @@ def test_drafting_stops_where_copies_fail_and_resumes_when_copying_would_have_pa
     assert draft(drafter, state, budget=5) == PASSAGE[20:25]
 
 
-def test_a_budget_or_length_of_none_is_kept() -> None:
+def test_neither_the_length_nor_the_budget_is_exceeded() -> None:
     """DRAFT-3, BATCH-5"""
     for length, budget in ((3, 10), (10, 3), (5, 0)):
         drafter = eager(length=length)
@@ -126,6 +127,13 @@ def test_a_budget_or_length_of_none_is_kept() -> None:
     assert draft(drafter, drafter.begin(request([]))) == []
     assert draft(drafter, drafter.begin(request([7]))) == []
     assert drafter.propose([], []) == []
+
+
+@pytest.mark.parametrize("budget", [1, 2, 15])
+def test_the_budget_decides_how_far_to_draft_but_not_whether(budget: int) -> None:
+    drafter = SuffixDrafter()
+    state = drafter.begin(request([*PASSAGE, 1, *PASSAGE[:8]]))
+    assert draft(drafter, state, budget) == PASSAGE[8 : 8 + budget]
 
 
 def test_without_a_store_nothing_outlives_the_request() -> None:
@@ -172,7 +180,7 @@ def test_requests_go_on_while_others_fill_the_store_and_outputs_fall_out_of_it()
         other = drafter.begin(request([1]))
         drafter.observe([other], [[10 * i + j for j in range(30)]])
         drafter.end(other)
-        assert len(long_lived.cursors) <= 2
+        assert len(long_lived.past) <= 2
     drafter.observe([long_lived], [[490, 491, 492, 493, 494, 495]])
     assert draft(drafter, long_lived, budget=3) == [496, 497, 498]
     fresh = drafter.begin(request([1]))
@@ -180,12 +188,42 @@ def test_requests_go_on_while_others_fill_the_store_and_outputs_fall_out_of_it()
     assert draft(drafter, fresh) == []
 
 
+def num_calls(drafter: SuffixDrafter, text: list[int], start: int) -> int:
+    """Calls made, into Python and C, to follow the text from `start` on, proposing each round."""
+    state = drafter.begin(request(text[:start]))
+    calls = 0
+
+    def count(_frame: object, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        for token in text[start:]:
+            drafter.propose([state], [15])
+            drafter.observe([state], [[token]])
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+@pytest.mark.parametrize("changed", [2, 20, 1000])
+def test_a_round_costs_the_same_however_long_the_text(changed: int) -> None:
+    """LIMIT-8"""
+    source = random.Random(4)
+    passage = [source.randrange(300) for _ in range(100)]
+    text = [passage[i % 100] if i % changed else source.randrange(300) for i in range(20_000)]
+    drafter = eager()
+    calls = [num_calls(drafter, text[: start + 500], start) for start in (500, 5_000, 19_500)]
+    assert max(calls) < 2 * min(calls)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"length": 0}, "length is 0, must be at least 1"),
-        ({"min_expected": -1}, "min_expected is -1, must not be negative"),
-        ({"min_probability": 2}, "min_probability is 2, must be between 0 and 1"),
+        ({"min_expected": -1}, "min_expected is -1, must be at least 0"),
+        ({"min_probability": 2}, "min_probability is 2, must be 0 to 1"),
         ({"max_shared_tokens": 1}, "max_shared_tokens is 1, must be 0 or at least 2"),
         ({"max_shared_tokens": -5}, "max_shared_tokens is -5, must be 0 or at least 2"),
     ],

@@ -16,7 +16,8 @@ START = 0
 END = -2
 """Stands in a text for the end of one of several texts in a row, where no draft goes on."""
 
-_NONE = -1  # no such state, or no token
+NONE = -1
+"""No such state, or no such token."""
 
 # Counts are kept up for this many of the longest suffixes at each token. Natural text has fewer
 # suffixes that differ in where they occur; text that repeats itself has very many (one more for
@@ -35,10 +36,10 @@ class SuffixAutomaton:
 
     def __init__(self, tokens: Iterable[int] = ()) -> None:
         self._length = array("i", [0])  # tokens in the state's longest string
-        self._link = array("i", [_NONE])  # state of its longest suffix that occurs elsewhere too
+        self._link = array("i", [NONE])  # state of its longest suffix that occurs elsewhere too
         self._count = array("i", [0])  # occurrences
-        self._token = array("q", [_NONE])  # favourite edge: its token ...
-        self._target = array("i", [_NONE])  # ... and where it leads
+        self._token = array("q", [NONE])  # favourite edge: its token ...
+        self._target = array("i", [NONE])  # ... and where it leads
         self._edges: dict[int, dict[int, int]] = {}  # all other edges
         self._last = START
         for token in tokens:
@@ -59,10 +60,10 @@ class SuffixAutomaton:
         new = self._new_state(self._length[last] + 1)
         self._token[last], self._target[last] = token, new  # nothing followed the whole text yet
         state = link[last]
-        while state != _NONE and self.follow(state, token) == _NONE:
+        while state != NONE and self.follow(state, token) == NONE:
             self._add_edge(state, token, new)
             state = link[state]
-        if state == _NONE:
+        if state == NONE:
             link[new] = START
         else:
             target = self.follow(state, token)
@@ -77,7 +78,7 @@ class SuffixAutomaton:
         if self._token[state] == token:
             return self._target[state]
         edges = self._edges.get(state)
-        return _NONE if edges is None else edges.get(token, _NONE)
+        return NONE if edges is None else edges.get(token, NONE)
 
     def favourite(self, state: int) -> tuple[int, int]:
         """Return the token that followed most often, and the state it leads to (-1, -1: none)."""
@@ -90,6 +91,15 @@ class SuffixAutomaton:
         `_COUNTED_SUFFIXES` longer ones; then it may lag behind.
         """
         return self._count[state]
+
+    def share(self, state: int) -> float:
+        """Return the share of the favourite continuation; 1 if there is no other.
+
+        An occurrence at the end of the text, with no continuation yet, counts as none of them.
+        """
+        if state not in self._edges:
+            return 1.0
+        return min(1.0, self._count[self._target[state]] / self._count[state])
 
     def is_branching(self, state: int) -> bool:
         """Whether more than one token has followed the strings of `state`."""
@@ -110,7 +120,7 @@ class SuffixAutomaton:
         Returns the state and length of the longest suffix of that other text that occurs here.
         """
         state = self.settle(state, matched)
-        while (target := self.follow(state, token)) == _NONE:
+        while (target := self.follow(state, token)) == NONE:
             if state == START:
                 return START, 0
             state, matched = self.shorten(state)
@@ -130,8 +140,8 @@ class SuffixAutomaton:
         self._length.append(length)
         self._link.append(START)
         self._count.append(1)
-        self._token.append(_NONE)
-        self._target.append(_NONE)
+        self._token.append(NONE)
+        self._target.append(NONE)
         return state
 
     def _add_edge(self, state: int, token: int, target: int) -> None:
@@ -155,7 +165,7 @@ class SuffixAutomaton:
             self._edges[new] = self._edges[old].copy()
         self._link[new] = self._link[old]
         self._link[old] = new
-        while state != _NONE and self.follow(state, token) == old:
+        while state != NONE and self.follow(state, token) == old:
             if self._token[state] == token:
                 self._target[state] = new
             else:
@@ -169,7 +179,7 @@ class SuffixAutomaton:
         The token becomes the favourite wherever none has followed more often.
         """
         count, link, favourite, target = self._count, self._link, self._token, self._target
-        counted = _NONE
+        counted = NONE
         for _ in range(_COUNTED_SUFFIXES):
             if favourite[state] == token:
                 reached = target[state]
@@ -187,5 +197,5 @@ class SuffixAutomaton:
                     edges[favourite[state]] = target[state]
                     favourite[state], target[state] = token, reached
             state = link[state]
-            if state == _NONE:
+            if state == NONE:
                 break

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 
 from outrider.drafters.base import Drafter, DraftRequest
-from outrider.drafters.survival import Survival
+from outrider.drafters.survival import HORIZON, Survival
 from outrider.errors import OptionError
 from outrider.types import NO_DRAFT, DraftTree, TokenIds
 
@@ -76,17 +76,17 @@ class PredictionDrafter(Drafter[PredictionState]):
 
     After an edit the place is found again by the longest suffix of the output that stands in the
     prediction, the nearest ahead first. `length` is the most tokens a draft may have; nothing is
-    drafted unless at least `min_expected` tokens are expected to be accepted. A request without a
-    prediction gets no drafts.
+    drafted unless at least `min_expected` tokens of the draft, continued to `HORIZON`, are expected
+    to be accepted. A request without a prediction gets no drafts.
     """
 
     name = "prediction"
 
-    def __init__(self, *, length: int = 15, min_expected: float = 1.0) -> None:
+    def __init__(self, *, length: int = HORIZON, min_expected: float = 1.25) -> None:
         if length < 1:
             raise OptionError(f"length is {length}, must be at least 1")
-        if min_expected < 0:
-            raise OptionError(f"min_expected is {min_expected}, must not be negative")
+        if not min_expected >= 0:
+            raise OptionError(f"min_expected is {min_expected}, must be at least 0")
         self._length = length
         self._min_expected = min_expected
 
@@ -97,7 +97,7 @@ class PredictionDrafter(Drafter[PredictionState]):
     def propose(self, states: Sequence[PredictionState], budgets: Sequence[int]) -> list[DraftTree]:
         """Copy for each request what comes next in its prediction."""
         return [
-            self._copy(state, min(budget, self._length))
+            self._draft(state, min(budget, self._length)) if budget > 0 else NO_DRAFT
             for state, budget in zip(states, budgets, strict=True)
         ]
 
@@ -108,10 +108,13 @@ class PredictionDrafter(Drafter[PredictionState]):
                 for token in tokens:
                     state.observe(token)
 
-    def _copy(self, state: PredictionState, limit: int) -> DraftTree:
-        draft = state.prediction[state.at : state.at + limit]
+    def _draft(self, state: PredictionState, limit: int) -> DraftTree:
+        at, matched = state.at, state.matched
+        num_left = len(state.prediction) - at
         reached, expected = 1.0, 0.0
-        for matched in range(state.matched, state.matched + len(draft)):
-            reached *= state.survival.rate(matched)
+        for step in range(min(num_left, max(self._length, HORIZON))):
+            reached *= state.survival.rate(matched + step)
             expected += reached
-        return DraftTree.chain(draft) if draft and expected >= self._min_expected else NO_DRAFT
+        if num_left <= 0 or expected < self._min_expected:
+            return NO_DRAFT
+        return DraftTree.chain(state.prediction[at : at + limit])

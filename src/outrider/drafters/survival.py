@@ -9,32 +9,34 @@ when copying would have paid.
 
 from __future__ import annotations
 
+HORIZON = 15
+"""Tokens over which a draft's promise is judged, however many of them the budget lets through."""
+
 _NUM_GROUPS = 8  # agreements of 0, 1, 2-3, 4-7, ..., 64 and more tokens
 _PRIOR_TRIALS = 4.0  # tokens the starting value is worth
 _MEMORY = 32.0  # older tokens than about this many in a group fade
 
-GROUP_OF = tuple(min(matched.bit_length(), _NUM_GROUPS - 1) for matched in range(65))
-"""Group of each length of agreement up to the last that matters."""
+_LONGEST = 1 << (_NUM_GROUPS - 2)
+_GROUP_OF = tuple(matched.bit_length() for matched in range(_LONGEST + 1))
 
 
 class Survival:
     """Rates at which copied tokens prove right in one request, by length of agreement."""
 
-    __slots__ = ("_trials", "rates")
+    __slots__ = ("_rates", "_trials")
 
     def __init__(self) -> None:
         shortest = (0.0, *(float(1 << group) for group in range(_NUM_GROUPS - 1)))
-        self.rates = [matched / (matched + 1.0) for matched in shortest]
-        """Probability by group that the next copied token is right."""
+        self._rates = [matched / (matched + 1.0) for matched in shortest]
         self._trials = [_PRIOR_TRIALS] * _NUM_GROUPS
 
     def rate(self, matched: int) -> float:
         """Return the probability that the next token is right after `matched` that agreed."""
-        return self.rates[GROUP_OF[matched if matched < 64 else 64]]
+        return self._rates[_GROUP_OF[min(matched, _LONGEST)]]
 
     def learn(self, matched: int, *, right: bool) -> None:
         """Take note of whether the token after an agreement of `matched` tokens was right."""
-        group = GROUP_OF[matched if matched < 64 else 64]
+        group = _GROUP_OF[min(matched, _LONGEST)]
         trials = min(self._trials[group] + 1.0, _MEMORY)
         self._trials[group] = trials
-        self.rates[group] += (right - self.rates[group]) / trials
+        self._rates[group] += (right - self._rates[group]) / trials
