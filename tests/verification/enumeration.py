@@ -36,6 +36,15 @@ def row(*numbers: int | str) -> Row:
     return tuple(weight / sum(weights) for weight in weights)
 
 
+# Pairs (p, q) of constant laws, for which the literature or exact enumeration gives values.
+A = (row("1/3", "2/3"), row("2/3", "1/3"))
+B = (row(".5", ".3", ".2"), row(".2", ".3", ".5"))
+C = (row(".5", ".3", ".2"), row(".8", ".1", ".1"))
+D = (row(1, 2, 3), row(1, 2, 3))
+F = (row(4, 3, 2, 1), row(1, 2, 3, 4))
+G = (row(9, 64, 64, 9), row(144, 49, 144, 36))
+
+
 def exact_array(values: Sequence[Any]) -> Any:
     """Make an array of fractions: the exact stand-in for a tensor."""
     array = np.empty(np.shape(values), dtype=object)
@@ -175,6 +184,12 @@ def _verify(
     parents = [tree.parents[node] for node in verification.path]
     assert parents == [-1, *verification.path][: len(parents)], "not a path from the root"
     return verification
+
+
+def first_token(rule: Rule, p: Row, drafting: Drafting) -> Row:
+    """Return the law of the first token that a round emits where the target always says p."""
+    law = enumerate_round(rule, constant(p), drafting, length=1).law
+    return tuple(law.get((token,), Fraction(0)) for token in range(len(p)))
 
 
 def continuations(target: Model, start: tuple[int, ...], length: int) -> Law:

@@ -8,6 +8,12 @@ from typing import cast
 
 import pytest
 from enumeration import (
+    A,
+    B,
+    C,
+    D,
+    F,
+    G,
     Row,
     Rule,
     chain_parents,
@@ -22,13 +28,6 @@ from enumeration import (
 
 from outrider.types import DraftTree
 from outrider.verification import verify, verify_traversal
-
-A = (row("1/3", "2/3"), row("2/3", "1/3"))
-B = (row(".5", ".3", ".2"), row(".2", ".3", ".5"))
-C = (row(".5", ".3", ".2"), row(".8", ".1", ".1"))
-D = (row(1, 2, 3), row(1, 2, 3))
-F = (row(4, 3, 2, 1), row(1, 2, 3, 4))
-G = (row(9, 64, 64, 9), row(144, 49, 144, 36))
 
 match: Rule = partial(verify, "match")
 rejection: Rule = partial(verify, "rejection")
