@@ -39,10 +39,9 @@ class Detokenizer:
         self._window.append(token_id)
         text = self._decode()
         if not text.startswith(self._shown):
-            # Byte-fallback decoders show a whole run of bytes as broken until its end is valid.
-            if text.endswith(_BROKEN) and len(self._window) - self._settled <= _MAX_HELD:
-                return ""
-            self._forget_context()
+            # Byte-fallback decoders show a whole run of bytes as broken while its end is not valid.
+            del self._window[: self._settled]
+            self._settled, self._shown = 0, ""
             text = self._decode()
         held = min(_MAX_HELD, _trailing_broken(text, since=len(self._shown)))
         final = text[: len(text) - held]
@@ -64,11 +63,6 @@ class Detokenizer:
         )
         assert isinstance(text, str)
         return text
-
-    def _forget_context(self) -> None:
-        del self._window[: self._settled]
-        self._settled = 0
-        self._shown = ""
 
     def _shorten(self, held: int, *, is_clean: bool) -> None:
         start = self._settled
