@@ -1,0 +1,113 @@
+"""Folders that are made once and kept: the results of slow conversions.
+
+An entry is built in a temporary folder beside its place and moved there whole, so that readers
+see all of it or nothing. A manifest, written last, holds the size of every file (and the digest
+of the small ones); an entry that does not match its manifest is built again, never trusted.
+Processes may work on the same entry at once: each builds its own, and the first one moved stays.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from outrider.errors import LoadError
+
+_MANIFEST = "outrider-manifest.json"
+_DIGEST_LIMIT = 32 * 2**20
+"""Files up to this many bytes are checked by digest as well as by size."""
+
+
+def cache_directory() -> Path:
+    """Return $OUTRIDER_CACHE, or the `outrider` folder in the platform's place for caches."""
+    chosen = os.environ.get("OUTRIDER_CACHE")
+    if chosen:
+        return Path(chosen).expanduser()
+    xdg = os.environ.get("XDG_CACHE_HOME", "")
+    if os.path.isabs(xdg):
+        return Path(xdg) / "outrider"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "outrider"
+    if sys.platform == "win32":
+        local = os.environ.get("LOCALAPPDATA")
+        return (Path(local) if local else Path.home() / "AppData" / "Local") / "outrider"
+    return Path.home() / ".cache" / "outrider"
+
+
+def cached_folder(name: str, build: Callable[[Path], None]) -> Path:
+    """Return the intact cache entry `name`; `build` fills an empty folder if there is none.
+
+    Raises LoadError if the cache cannot be written; what `build` raises passes through, and
+    leaves nothing behind.
+    """
+    root = cache_directory()
+    entry = root / name
+    if is_intact(entry):
+        return entry
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        workshop = tempfile.TemporaryDirectory(
+            prefix=f".{name}.", dir=root, ignore_cleanup_errors=True
+        )
+    except OSError as error:
+        raise LoadError(
+            f"cannot write to the cache folder {root}: {error.strerror or error} "
+            "(set OUTRIDER_CACHE to another folder)"
+        ) from error
+    with workshop as temporary:
+        built = Path(temporary) / "built"
+        built.mkdir()
+        build(built)
+        _write_manifest(built)
+        _move_into_place(built, entry, discard=Path(temporary) / "damaged")
+    return entry
+
+
+def is_intact(entry: Path) -> bool:
+    """Whether the folder holds exactly what its manifest says."""
+    try:
+        manifest = json.loads((entry / _MANIFEST).read_text(encoding="utf-8"))
+        return bool(manifest == _describe(entry))
+    except (OSError, ValueError):
+        return False
+
+
+def _move_into_place(built: Path, entry: Path, *, discard: Path) -> None:
+    """Rename `built` to `entry`, unless another process has just put an intact one there."""
+    if entry.exists() and not is_intact(entry):
+        # Another process may have thrown the damaged entry away first.
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(entry, discard)
+    try:
+        os.rename(built, entry)
+    except OSError as error:
+        if not is_intact(entry):
+            raise LoadError(f"cannot put {entry} in place: {error.strerror or error}") from error
+
+
+def _write_manifest(folder: Path) -> None:
+    (folder / _MANIFEST).write_text(json.dumps(_describe(folder), indent=1), encoding="utf-8")
+
+
+def _describe(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return size, and digest if small, of every file in the folder but the manifest."""
+    files = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and path.name != _MANIFEST:
+            size = path.stat().st_size
+            digest = file_digest(path) if size <= _DIGEST_LIMIT else None
+            files[path.relative_to(folder).as_posix()] = {"size": size, "sha256": digest}
+    return files
+
+
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
