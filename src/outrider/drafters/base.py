@@ -57,6 +57,10 @@ class Drafter(ABC, Generic[State]):
     """
 
     name: str
+    default_max_draft: int = 15
+    """Tokens to propose a round at most, where the user sets no limit."""
+    needs_prediction: bool = False
+    """Whether a request without a predicted output makes no sense for it."""
 
     @abstractmethod
     def begin(self, request: DraftRequest) -> State:
@@ -73,5 +77,5 @@ class Drafter(ABC, Generic[State]):
     def observe(self, states: Sequence[State], committed: Sequence[TokenIds]) -> None:
         """Learn the tokens each request has committed since the last call, accepted or not."""
 
-    def end(self, state: State) -> None:  # noqa: B027  most drafters hold nothing to give back
+    def end(self, state: State) -> None:
         """Let go of a request, finished or abandoned."""

@@ -1,0 +1,109 @@
+"""What a request cost and how its drafts fared: counters only, rates derived when read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from outrider.trees.layout import children, depths
+from outrider.types import DraftTree
+
+
+@dataclass(slots=True)
+class Stats:
+    """Counters of one request. Times are seconds of the rounds it took part in.
+
+    In a batch each request counts the whole of its rounds: that is how long it took for them.
+    """
+
+    prompt_tokens: int = 0
+    reused_tokens: int = 0
+    """Prompt tokens whose keys and values an earlier turn had left in the cache."""
+    tokens: int = 0
+    """Tokens emitted."""
+    rounds: int = 0
+    """Target passes that emitted something; the first one also read the prompt."""
+    proposed: int = 0
+    accepted: int = 0
+    proposed_at: list[int] = field(default_factory=list)
+    """Nodes proposed at depth 1, 2, ..."""
+    attempted_at: list[int] = field(default_factory=list)
+    """Rounds that verified a node at depth 1, 2, ...: its parent had been accepted."""
+    accepted_at: list[int] = field(default_factory=list)
+    prefill_s: float = 0.0
+    """The target's pass of the first round."""
+    draft_s: float = 0.0
+    score_s: float = 0.0
+    """The target's passes of the later rounds."""
+    host_s: float = 0.0
+    drafter_error: str | None = None
+    """Why the drafter was dropped, if it raised."""
+
+    def record(self, tree: DraftTree, path: Sequence[int], emitted: int, *, cut: bool) -> None:
+        """Count one verified round; `cut` says the request ended on the last node of `path`."""
+        self.rounds += 1
+        self.tokens += emitted
+        self.proposed += len(tree)
+        self.accepted += len(path)
+        if not tree.tokens:
+            return
+        levels = depths(tree)
+        for counter in (self.proposed_at, self.attempted_at, self.accepted_at):
+            counter.extend([0] * (max(levels) - len(counter)))
+        for level in levels:
+            self.proposed_at[level - 1] += 1
+        for level in range(len(path)):
+            self.attempted_at[level] += 1
+            self.accepted_at[level] += 1
+        last = path[-1] + 1 if path else 0
+        if not cut and children(tree)[last]:
+            self.attempted_at[len(path)] += 1
+
+    @property
+    def wall_s(self) -> float:
+        """All the time the request took, its prompt included."""
+        return self.prefill_s + self.draft_s + self.score_s + self.host_s
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Tokens emitted per second of `wall_s`."""
+        return self.tokens / self.wall_s if self.wall_s else None
+
+    @property
+    def acceptance_length(self) -> float | None:
+        """Tokens emitted per target pass, the recovered or bonus token included (tau)."""
+        return self.tokens / self.rounds if self.rounds else None
+
+    @property
+    def acceptance_rate(self) -> float | None:
+        """Share of the proposed tokens that were accepted (alpha)."""
+        return self.accepted / self.proposed if self.proposed else None
+
+    @property
+    def accepted_per_depth(self) -> tuple[float, ...]:
+        """Accepted over proposed, at depth 1, 2, ..."""
+        return _ratios(self.accepted_at, self.proposed_at)
+
+    @property
+    def conditional_acceptance(self) -> tuple[float, ...]:
+        """Accepted over proposed with an accepted parent, at depth 1, 2, ..."""
+        return _ratios(self.accepted_at, self.attempted_at)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return counters and rates as plain values, ready for JSON."""
+        counters = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        rates = (
+            "wall_s",
+            "tokens_per_second",
+            "acceptance_length",
+            "acceptance_rate",
+            "accepted_per_depth",
+            "conditional_acceptance",
+        )
+        return counters | {name: getattr(self, name) for name in rates}
+
+
+def _ratios(counts: Sequence[int], totals: Sequence[int]) -> tuple[float, ...]:
+    # Depths nobody reached come last and have no ratio to give.
+    return tuple(count / total for count, total in zip(counts, totals, strict=True) if total)

@@ -1,0 +1,120 @@
+"""Keys and values of committed tokens: preallocated, one slot a sequence, a length a slot.
+
+The cache stores what it is given where it is told; which rows are committed is the target's
+business. Geometry is learned from the first pass, so every attention layout fits (grouped heads,
+keys and values of different widths, layers on different devices).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+_GRANULE = 256  # capacity grows in steps of so many tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where the rows of a pass go: row w of sequence b to token `starts[b] + w` of its slot.
+
+    The slots are neighbours: sequence b has slot `first + b`.
+    """
+
+    first: int
+    starts: tuple[int, ...]
+    width: int
+
+    @property
+    def end(self) -> int:
+        """One past the last token position the pass writes."""
+        return max(self.starts) + self.width
+
+
+class KVCache:
+    """Storage [slots, heads, tokens, width] for the keys and values of each layer."""
+
+    def __init__(self) -> None:
+        self._layers: dict[int, tuple[Tensor, Tensor]] = {}
+        self._slots = 0
+        self._tokens = 0
+
+    @property
+    def num_layers(self) -> int:
+        """Layers that have written so far."""
+        return len(self._layers)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes held."""
+        return sum(part.nbytes for layer in self._layers.values() for part in layer)
+
+    @torch.inference_mode()
+    def reserve(self, slots: int, tokens: int) -> None:
+        """Make room for at least so many slots of at least so many tokens, keeping what is held."""
+        slots = max(slots, self._slots)
+        tokens = max(-(-tokens // _GRANULE) * _GRANULE, self._tokens)
+        if (slots, tokens) == (self._slots, self._tokens):
+            return
+        for index, (keys, values) in self._layers.items():
+            self._layers[index] = (_grown(keys, slots, tokens), _grown(values, slots, tokens))
+        self._slots, self._tokens = slots, tokens
+
+    def write(
+        self, layer: int, keys: Tensor, values: Tensor, placement: Placement, bucket: int
+    ) -> tuple[Tensor, Tensor]:
+        """Store a pass's keys and values [B, heads, W, width]; return views of the first `bucket`
+        tokens of the same slots [B, heads, bucket, width].
+        """
+        if layer not in self._layers:
+            self._layers[layer] = (self._empty_like(keys), self._empty_like(values))
+        stored = self._layers[layer]
+        last = placement.first + len(placement.starts)
+        for part, new in zip(stored, (keys, values), strict=True):
+            _scatter(part[placement.first : last], new, placement)
+        return (
+            stored[0][placement.first : last, :, :bucket],
+            stored[1][placement.first : last, :, :bucket],
+        )
+
+    @torch.inference_mode()
+    def compact(self, slot: int, start: int, rows: Sequence[int]) -> None:
+        """Move the tokens at `start + rows[i]` to `start + i`, for increasing `rows`."""
+        if list(rows) == list(range(len(rows))):
+            return
+        for layer in self._layers.values():
+            for part in layer:
+                index = torch.tensor(rows, device=part.device) + start
+                part[slot, :, start : start + len(rows)] = part[slot].index_select(1, index)
+
+    @torch.inference_mode()
+    def move(self, source: int, destination: int, length: int) -> None:
+        """Copy the first `length` tokens of one slot over another."""
+        for layer in self._layers.values():
+            for part in layer:
+                part[destination, :, :length] = part[source, :, :length]
+
+    def _empty_like(self, new: Tensor) -> Tensor:
+        _, heads, _, width = new.shape
+        # Zeros, not garbage: unread slots are masked, but NaN * 0 would still be NaN.
+        return new.new_zeros(self._slots, heads, self._tokens, width)
+
+
+def _grown(part: Tensor, slots: int, tokens: int) -> Tensor:
+    larger = part.new_zeros(slots, part.shape[1], tokens, part.shape[3])
+    larger[: part.shape[0], :, : part.shape[2]] = part
+    return larger
+
+
+def _scatter(part: Tensor, new: Tensor, placement: Placement) -> None:
+    start = placement.starts[0]
+    if all(other == start for other in placement.starts):
+        part[:, :, start : start + placement.width] = new
+        return
+    device = part.device
+    batch = torch.arange(len(placement.starts), device=device)[:, None]
+    tokens = torch.tensor(placement.starts, device=device)[:, None]
+    tokens = tokens + torch.arange(placement.width, device=device)
+    part[batch, :, tokens] = new.transpose(1, 2)

@@ -1,0 +1,171 @@
+"""The Transformers target: what it scores is what the model itself says."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from support.tiny import ARCHITECTURES, random_ids, shared_model, tiny_model
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from outrider.errors import UnsupportedModelError
+from outrider.targets.base import Rows
+from outrider.targets.transformers import TransformersTarget
+from outrider.trees.layout import row_paths
+from outrider.types import DraftTree
+
+# Gemma's own attention rounds its weights to float32, even in a float64 model.
+_TOLERANCE = 1e-6
+
+TREE = DraftTree(tokens=(7, 9, 7, 3, 4, 9), parents=(-1, -1, 0, 1, 2, 2))
+
+
+def whole(model: PreTrainedModel, ids: tuple[int, ...]) -> Tensor:
+    """Return the model's own logits after the last of the ids, without any cache."""
+    with torch.inference_mode():
+        logits: Tensor = model(input_ids=torch.tensor([ids]), use_cache=False).logits
+    return logits[0, -1]
+
+
+def assert_rows(
+    model: PreTrainedModel, context: tuple[int, ...], tree: DraftTree, found: Tensor
+) -> None:
+    for path, row in zip(row_paths(tree), found, strict=True):
+        expected = whole(model, context + path)
+        torch.testing.assert_close(row, expected, rtol=_TOLERANCE, atol=_TOLERANCE)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_each_row_of_a_tree_is_what_the_model_says_after_its_own_path(architecture: str) -> None:
+    model = shared_model(architecture)
+    target = TransformersTarget(model)
+    context = random_ids(20)
+    sequence = target.open(64)
+    (found,) = target.score([Rows(sequence, context, TREE)]).logits
+    assert_rows(model, context, TREE, found)
+    target.commit(sequence, (0, 2, 5))
+    context += (7, 7, 9)
+    assert target.cached(sequence) == len(context)
+    (found,) = target.score([Rows(sequence, (5,), TREE)]).logits
+    assert_rows(model, (*context, 5), TREE, found)
+
+
+@pytest.mark.parametrize("architecture", ["llama", "mistral", "gemma2", "gpt2"])
+def test_sequences_of_different_lengths_share_a_pass_without_touching_each_other(
+    architecture: str,
+) -> None:
+    model = shared_model(architecture)
+    target = TransformersTarget(model)
+    contexts = [random_ids(5, 1), random_ids(23, 2), random_ids(1, 3)]
+    trees = [TREE, DraftTree.chain((1, 2, 3)), DraftTree()]
+    handles = [target.open(64) for _ in contexts]
+    rows = [Rows(h, c, t) for h, c, t in zip(handles, contexts, trees, strict=True)]
+    for _ in range(3):
+        scored = target.score(rows)
+        for context, tree, found in zip(contexts, trees, scored.logits, strict=True):
+            assert_rows(model, context, tree, found)
+        for handle, path in zip(handles, [(1, 3), (0,), ()], strict=True):
+            target.commit(handle, path)
+        contexts = [(*contexts[0], 9, 3, 8), (*contexts[1], 1, 40), (*contexts[2], 12)]
+        rows = [Rows(h, (c[-1],), t) for h, c, t in zip(handles, contexts, trees, strict=True)]
+
+
+def test_closing_a_sequence_leaves_the_others_as_they_were() -> None:
+    model = shared_model()
+    target = TransformersTarget(model)
+    contexts = [random_ids(9, seed) for seed in range(3)]
+    handles = [target.open(32) for _ in contexts]
+    target.score([Rows(h, c) for h, c in zip(handles, contexts, strict=True)])
+    for handle in handles:
+        target.commit(handle, ())
+    target.close(handles[0])
+    rest = [Rows(h, (3,), TREE) for h in handles[1:]]
+    for context, found in zip(contexts[1:], target.score(rest).logits, strict=True):
+        assert_rows(model, (*context, 3), TREE, found)
+
+
+def test_rows_come_back_in_the_order_they_were_asked_for() -> None:
+    model = shared_model()
+    target = TransformersTarget(model)
+    contexts = [random_ids(4 + seed, seed) for seed in range(4)]
+    handles = [target.open(32) for _ in contexts]
+    pick = [3, 0, 2]
+    scored = target.score([Rows(handles[i], contexts[i], TREE) for i in pick])
+    for i, found in zip(pick, scored.logits, strict=True):
+        assert_rows(model, contexts[i], TREE, found)
+
+
+def test_a_crop_forgets_what_follows() -> None:
+    model = shared_model()
+    target = TransformersTarget(model)
+    context = random_ids(16)
+    sequence = target.open(32)
+    target.score([Rows(sequence, context)])
+    target.commit(sequence, ())
+    target.crop(sequence, 10)
+    (found,) = target.score([Rows(sequence, (1, 2), TREE)]).logits
+    assert_rows(model, (*context[:10], 1, 2), TREE, found)
+
+
+def test_a_prompt_in_chunks_is_the_prompt_in_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """BATCH-3: a pass forced through in pieces gives what the whole gives."""
+    monkeypatch.setitem(TransformersTarget.__init__.__globals__["_PROMPT_ROWS"], "fast", 4)
+    model = shared_model("mistral")
+    target = TransformersTarget(model)
+    context = random_ids(31)
+    sequence = target.open(64)
+    (found,) = target.score([Rows(sequence, context, TREE)]).logits
+    assert_rows(model, context, TREE, found)
+
+
+@pytest.mark.parametrize("architecture", ["llama", "gemma2"])
+def test_invariant_rows_say_what_the_model_says(architecture: str) -> None:
+    model = shared_model(architecture)
+    target = TransformersTarget(model, numerics="invariant")
+    context = random_ids(70)
+    sequence = target.open(128)
+    wide = DraftTree(tuple(range(12)), (-1, 0, 1, -1, 3, 3, 5, 6, 2, 8, 9, 10))
+    (found,) = target.score([Rows(sequence, context, wide)]).logits
+    assert_rows(model, context, wide, found)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_invariant_rows_have_the_same_bits_alone_and_with_drafts(dtype: torch.dtype) -> None:
+    model = tiny_model(dtype=dtype, scale=2.0)
+    target = TransformersTarget(model, numerics="invariant")
+    context = random_ids(40)
+    drafts = random_ids(7, 5)
+    sequence = target.open(128)
+    (together,) = target.score([Rows(sequence, context, DraftTree.chain(drafts))]).logits
+    target.commit(sequence, ())
+    for row, token in zip(together[1:], drafts, strict=True):
+        (alone,) = target.score([Rows(sequence, (token,))]).logits
+        target.commit(sequence, ())
+        assert torch.equal(alone[0], row)
+
+
+def test_the_model_is_left_as_it_was_even_after_an_error() -> None:
+    """CACHE-7: an exception inside a pass leaves the user's model unchanged."""
+    model = tiny_model()
+    before = model.config._attn_implementation
+    target = TransformersTarget(model)
+    sequence = target.open(8)
+    with pytest.raises(IndexError):
+        target.score([Rows(sequence, (10**6,))])
+    assert model.config._attn_implementation == before
+    assert torch.equal(whole(model, (1, 2, 3)), whole(tiny_model(), (1, 2, 3)))
+
+
+def test_a_model_in_training_mode_is_refused() -> None:
+    with pytest.raises(UnsupportedModelError, match="training"):
+        TransformersTarget(tiny_model().train())
+
+
+def test_a_path_outside_the_tree_is_an_error() -> None:
+    target = TransformersTarget(shared_model())
+    sequence = target.open(8)
+    with pytest.raises(ValueError, match="no scored rows"):
+        target.commit(sequence, ())
+    target.score([Rows(sequence, (1, 2))])
+    with pytest.raises(ValueError, match="path"):
+        target.commit(sequence, (0,))
