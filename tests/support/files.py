@@ -9,6 +9,7 @@ import numpy as np
 from gguf import GGUFWriter
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from outrider.targets.quiet import quiet_transformers
@@ -20,6 +21,7 @@ def word_tokenizer(words: int = WORDS) -> PreTrainedTokenizerFast:
     """Return the tokenizer whose id i is the word `w{i}`."""
     backend = Tokenizer(WordLevel({f"w{i}": i for i in range(words)}, unk_token="w0"))
     make: Any = PreTrainedTokenizerFast  # its constructor is untyped
+    backend.pre_tokenizer = WhitespaceSplit()
     tokenizer: PreTrainedTokenizerFast = make(tokenizer_object=backend, unk_token="w0")
     return tokenizer
 
@@ -40,8 +42,9 @@ def save_tiny_model(
         "pad_token_id": None,
     }
     config = AutoConfig.for_model(architecture, **(options | overrides))
+    from_config: Any = AutoModelForCausalLM.from_config  # untyped
     with quiet_transformers():
-        AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+        from_config(config).save_pretrained(folder)
         if tokenizer:
             word_tokenizer().save_pretrained(folder)
     return folder
@@ -62,7 +65,7 @@ def write_tiny_gguf(path: Path, *, seed: int = 0) -> Path:
     writer.add_rope_freq_base(10000.0)
     writer.add_vocab_size(WORDS)
     writer.add_tokenizer_model("gpt2")
-    tokens = ["<end>", *(chr(ord("!") + i) for i in range(WORDS - 2)), "()"]
+    tokens = ["<|endoftext|>", *(chr(ord("!") + i) for i in range(WORDS - 2)), "()"]
     writer.add_token_list(tokens)
     writer.add_token_types([3] + [1] * (WORDS - 1))
     writer.add_token_merges(["( )"])
