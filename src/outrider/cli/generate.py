@@ -1,0 +1,71 @@
+"""`outrider generate`: write the answer to one prompt."""
+
+from __future__ import annotations
+
+import json
+
+import typer
+
+from outrider.cli import options as cli
+from outrider.cli.chatter import chatter
+from outrider.cli.compare import check_comparable, compare_with_plain, warm_up
+from outrider.cli.job import Job
+from outrider.cli.report import document, summary
+from outrider.cli.screen import show
+from outrider.errors import OptionError
+
+
+def generate(
+    ctx: typer.Context,
+    prompt: cli.PromptArgument,
+    target: cli.TargetOption = cli.DEFAULT_TARGET,
+    drafter: cli.DrafterOption = cli.DEFAULT_DRAFTER,
+    max_draft: cli.MaxDraftOption = None,
+    rule: cli.RuleOption = None,
+    temperature: cli.TemperatureOption = None,
+    top_k: cli.TopKOption = None,
+    top_p: cli.TopPOption = None,
+    min_p: cli.MinPOption = None,
+    repetition_penalty: cli.RepetitionOption = None,
+    presence_penalty: cli.PresenceOption = None,
+    frequency_penalty: cli.FrequencyOption = None,
+    logit_bias: cli.LogitBiasOption = None,
+    stop: cli.StopOption = None,
+    seed: cli.SeedOption = None,
+    max_new_tokens: cli.MaxNewTokensOption = None,
+    logprobs: cli.LogprobsOption = None,
+    raw: cli.RawOption = False,
+    dtype: cli.DtypeOption = None,
+    device: cli.DeviceOption = None,
+    numerics: cli.NumericsOption = None,
+    trust_remote_code: cli.TrustOption = False,
+    compare: cli.CompareOption = False,
+    as_json: cli.JsonOption = False,
+) -> None:
+    """Write the answer to a prompt. Options not given keep the model's own defaults.
+
+    Example: outrider generate "Write a haiku about the sea." --compare
+    """
+    import outrider
+
+    if logprobs is not None and not as_json:
+        raise OptionError("--logprobs is shown by --json only: give both")
+    loading = cli.given(ctx.params, cli.LOADING)
+    sampling = cli.given(ctx.params, cli.SAMPLING)
+    if logit_bias:
+        sampling["logit_bias"] = cli.parse_logit_bias(logit_bias)
+    text = cli.read_prompt(prompt)
+    with chatter():
+        decoder = outrider.load(target, **loading)
+        job = Job(decoder, text, sampling, is_raw=raw)
+        if compare:
+            check_comparable(job, rule)
+            warm_up(job)
+        result = job.result() if as_json else show(job.stream(), decoder.tokenizer)
+        comparison = compare_with_plain(job, result) if compare else None
+    if as_json:
+        typer.echo(json.dumps(document(result, comparison), allow_nan=False))
+    else:
+        typer.echo("\n".join(summary(result.stats, comparison)), err=True)
+    if comparison is not None and not comparison.identical:
+        raise typer.Exit(1)

@@ -1,0 +1,75 @@
+"""The `outrider` command: its subcommands, and what every failure looks like to the shell.
+
+Exit codes: 0 done, 1 failed (or texts that differ), 2 a wrong request, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from outrider import __version__
+from outrider.cli.generate import generate
+from outrider.errors import OutriderError
+
+_INTERRUPTED = 130
+
+
+class _Commands(TyperGroup):
+    """Turns our own errors, Ctrl-C and a closed pipe into exit codes, without a traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except OutriderError as error:
+            typer.echo(f"error: {error}", err=True)
+            raise typer.Exit(error.exit_code) from error
+        except KeyboardInterrupt as error:
+            raise typer.Exit(_INTERRUPTED) from error
+        except BrokenPipeError as error:
+            _discard_stdout()
+            raise typer.Exit(1) from error
+
+
+def _discard_stdout() -> None:
+    # Python flushes stdout once more as it exits, which would report the closed pipe again.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+app = typer.Typer(
+    cls=_Commands,
+    name="outrider",
+    help="Write text with a language model in fewer passes, and exactly the same text.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+app.command()(generate)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"outrider {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Show the version and exit.", callback=_show_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    """Take the options that belong to no command."""
+
+
+def main() -> None:
+    """Run the command line, and leave with its exit code."""
+    app()

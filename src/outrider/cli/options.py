@@ -1,0 +1,148 @@
+"""The options of the commands: their names and help, and how what was given is passed on."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+import typer
+
+from outrider.errors import OptionError
+
+DEFAULT_TARGET = "smollm2-135m"
+DEFAULT_DRAFTER = "suffix"
+
+PromptArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="PROMPT", help="The prompt; '-' reads it from stdin, less one final line break."
+    ),
+]
+TargetOption = Annotated[
+    str,
+    typer.Option(metavar="MODEL", help="Alias, hub id, folder or .gguf file of the target."),
+]
+DrafterOption = Annotated[
+    str,
+    typer.Option(
+        metavar="SPEC",
+        help="none, ngram, suffix, prediction:FILE (the output you expect), or model:MODEL.",
+    ),
+]
+MaxDraftOption = Annotated[
+    int | None, typer.Option(metavar="N", help="Most tokens to draft in one round.")
+]
+RuleOption = Annotated[
+    Literal["match", "rejection", "block"] | None,
+    typer.Option(help="How drafts are verified; match keeps every token the same."),
+]
+TemperatureOption = Annotated[
+    float | None, typer.Option(metavar="X", help="Sampling temperature; 0 is greedy.")
+]
+TopKOption = Annotated[
+    int | None, typer.Option(metavar="N", help="Sample from the N likeliest tokens; 0 is off.")
+]
+TopPOption = Annotated[
+    float | None, typer.Option(metavar="X", help="Sample from the likeliest share X; 1 is off.")
+]
+MinPOption = Annotated[
+    float | None,
+    typer.Option(metavar="X", help="Drop tokens below X times the likeliest; 0 is off."),
+]
+RepetitionOption = Annotated[
+    float | None, typer.Option(metavar="X", help="Divide the scores of seen tokens; 1 is off.")
+]
+PresenceOption = Annotated[
+    float | None, typer.Option(metavar="X", help="Lower tokens already in the answer, once.")
+]
+FrequencyOption = Annotated[
+    float | None, typer.Option(metavar="X", help="Lower them for each time they occur.")
+]
+LogitBiasOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="ID=BIAS", help="Add BIAS to the score of token ID; repeatable."),
+]
+StopOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="TEXT", help="End before this text; repeatable."),
+]
+SeedOption = Annotated[int | None, typer.Option(metavar="N", help="Seed of the sampling.")]
+MaxNewTokensOption = Annotated[int | None, typer.Option(metavar="N", help="Most tokens to write.")]
+LogprobsOption = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N", help="With --json: log-probabilities of each token and of the N likeliest."
+    ),
+]
+RawOption = Annotated[
+    bool, typer.Option("--raw", help="Continue the prompt as it is, without a chat template.")
+]
+DtypeOption = Annotated[
+    str | None, typer.Option(metavar="TYPE", help="auto, float32, bfloat16 or float16.")
+]
+DeviceOption = Annotated[str | None, typer.Option(metavar="DEVICE", help="cpu, cuda, cuda:1, ...")]
+NumericsOption = Annotated[
+    Literal["fast", "invariant"] | None,
+    typer.Option(help="invariant: the same bits however many tokens a pass holds."),
+]
+TrustOption = Annotated[
+    bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.")
+]
+CompareOption = Annotated[
+    bool,
+    typer.Option("--compare", help="Also decode plainly: speedup, and whether tokens are equal."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead.")]
+
+
+LOADING = (
+    "drafter",
+    "max_draft",
+    "rule",
+    "dtype",
+    "device",
+    "numerics",
+    "trust_remote_code",
+)
+"""Options that go to `outrider.load`."""
+
+SAMPLING = (
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "stop",
+    "seed",
+    "max_new_tokens",
+    "logprobs",
+)
+"""Options that are fields of SamplingParams as they stand."""
+
+
+def given(params: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Return the named options that have a value: the others keep the model's own defaults."""
+    return {name: params[name] for name in names if params[name] not in (None, [], ())}
+
+
+def read_prompt(argument: str) -> str:
+    """Return the prompt, from stdin if the argument is "-"."""
+    return sys.stdin.read().removesuffix("\n") if argument == "-" else argument
+
+
+def parse_logit_bias(pairs: Sequence[str]) -> dict[int, float]:
+    """Turn ["ID=BIAS", ...] into a mapping; raises OptionError for anything else."""
+    biases: dict[int, float] = {}
+    for pair in pairs:
+        token, _, bias = pair.partition("=")
+        try:
+            token_id, value = int(token), float(bias)
+        except ValueError as error:
+            raise OptionError(f"--logit-bias {pair!r} is not ID=BIAS, e.g. 42=-1.5") from error
+        if token_id in biases:
+            raise OptionError(f"--logit-bias is given twice for token {token_id}")
+        biases[token_id] = value
+    return biases
