@@ -115,3 +115,12 @@ def test_a_text_costs_less_than_three_hundred_bytes_a_token() -> None:
     tracemalloc.stop()
     assert len(automaton) == 5000
     assert held < 300 * 5000
+
+
+def test_a_token_changes_a_bounded_number_of_counts_in_the_most_repetitive_text() -> None:
+    """LIMIT-8"""
+    automaton = SuffixAutomaton([7] * 1000)
+    before = list(automaton._count)
+    automaton.append(7)
+    assert sum(old != new for old, new in zip(before, automaton._count, strict=False)) <= 16
+    assert automaton.favourite(START)[0] == 7

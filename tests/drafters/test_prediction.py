@@ -82,8 +82,13 @@ def test_of_equal_places_the_nearest_ahead_is_taken() -> None:
 
 
 def test_a_longer_agreement_wins_over_a_nearer_place() -> None:
-    text = [1, 2, 3, 4, 9, 3, 5, 8, 2, 3, 6]
-    assert draft(text, [1, 2, 3, 7, 8, 2, 3], budget=1) == [6]
+    text = [1, 2, 3, 10, 4, 6, 5, 20, 4, 5, 40]
+    assert draft(text, [1, 2, 3, 4, 5], budget=1) == [40]
+
+
+def test_a_single_token_found_far_ahead_does_not_give_up_the_place_before() -> None:
+    text = [1, 2, 3, 10, 11, 50, 7, 60, 10, 12]
+    assert draft(text, [1, 2, 3, 7, 99, 10], budget=1) == [11]
 
 
 def test_a_single_strange_token_is_taken_to_replace_the_predicted_one() -> None:

@@ -103,6 +103,21 @@ def test_drafts_do_not_depend_on_whether_rounds_before_proposed(
     assert draft(drafter, asked) == draft(drafter, idle)
 
 
+def test_copies_that_fail_are_given_up_though_nothing_in_the_text_speaks_against_them() -> None:
+    """ADAPT-2"""
+    drafter = SuffixDrafter()
+    state = drafter.begin(
+        request([token for i in range(0, 400, 10) for token in (i, i + 1, i + 2)])
+    )
+    drafted = []
+    for i in range(0, 400, 10):  # each pair occurred once before, but goes on differently now
+        drafter.observe([state], [[i, i + 1]])
+        drafted.append(bool(draft(drafter, state)))
+        drafter.observe([state], [[i + 3]])
+    assert drafted[0]
+    assert not any(drafted[10:])
+
+
 def test_drafting_stops_where_copies_fail_and_resumes_when_copying_would_have_paid() -> None:
     """ADAPT-2"""
     drafter = SuffixDrafter()
@@ -168,6 +183,23 @@ def test_a_draft_from_the_store_ends_where_the_past_output_ended() -> None:
     state = drafter.begin(request([1]))
     drafter.observe([state], [PASSAGE[:20]])
     assert draft(drafter, state) == PASSAGE[20:]
+
+
+def test_a_place_in_the_store_is_found_again_after_other_outputs_came_in() -> None:
+    drafter = eager(max_shared_tokens=1000)
+
+    def finish(output: list[int]) -> None:
+        state = drafter.begin(request([0]))
+        drafter.observe([state], [output])
+        drafter.end(state)
+
+    finish([1, 2, 3, 4])
+    waiting = drafter.begin(request([0]))
+    drafter.observe([waiting], [[2, 3]])
+    assert draft(drafter, waiting, budget=1) == [4]
+    finish([5, 2, 3, 9])
+    finish([6, 2, 3, 9])
+    assert draft(drafter, waiting, budget=1) == [9]
 
 
 def test_requests_go_on_while_others_fill_the_store_and_outputs_fall_out_of_it() -> None:
