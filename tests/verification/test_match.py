@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outrider.types import ROOT, DraftTree
@@ -47,6 +47,7 @@ def trees(draw: st.DrawFn) -> DraftTree:
     return DraftTree(tuple(token for token, _ in nodes), tuple(parent for _, parent in nodes))
 
 
+@settings(deadline=None)
 @given(tree=trees(), words=st.lists(st.integers(0, VOCAB_SIZE - 1), min_size=40, max_size=40))
 def test_match_emits_the_target_text_as_far_as_the_tree_holds_it(
     tree: DraftTree, words: list[int]

@@ -36,13 +36,15 @@ rules_with_q = pytest.mark.parametrize(
 
 @dataclass
 class ScriptedRandomness:
-    """Accepts or rejects as told; draws the likeliest index and keeps the weights."""
+    """Accepts or rejects as told; draws the likeliest index; keeps what it was asked."""
 
     answers: dict[int, bool]
+    probabilities: dict[int, float] = field(default_factory=dict)
     drawn: list[list[Any]] = field(default_factory=list)
 
     def accept(self, key: int, probability: float) -> bool:
         assert 0 <= probability <= 1
+        self.probabilities[key] = probability
         return self.answers[key]
 
     def draw(self, key: int, weights: Any) -> int:
@@ -117,6 +119,16 @@ def test_certain_draft_rejected_by_rounding_draws_from_p(rule: Rule) -> None:
     assert rule(ModelRows(constant(row(0, 1, 0)), tree, double_tensor), tree, randomness) == (
         types.Verification((), 1)
     )
+
+
+def test_block_forced_to_reject_a_certain_leaf_still_is_certain_of_what_precedes_it() -> None:
+    """DIST-10, further down a chain."""
+    tree = DraftTree.chain((0, 1), exact_array([P(()), P(())]))
+    randomness = ScriptedRandomness({1: False, 0: True})
+    verification = verify("block", ModelRows(P, tree), tree, randomness)
+    assert verification == types.Verification((0,), 0)
+    assert randomness.probabilities == {1: 1, 0: 1}
+    assert randomness.drawn == [list(P(()))]
 
 
 @pytest.mark.parametrize("rule", [partial(verify, "rejection"), verify_traversal])

@@ -34,6 +34,7 @@ def verify_rejection(rows: TargetRows, tree: DraftTree, randomness: Randomness) 
                 break
             p, _ = residual(p, q)
         else:
+            # Drawing keys start behind the accepting ones: no two decisions share a stream.
             return Verification(tuple(path), randomness.draw(len(tree) + row, p))
 
 
@@ -43,5 +44,4 @@ def verify_point_mass(rows: TargetRows, tree: DraftTree, randomness: Randomness)
     With q a point mass, a child is accepted with probability p(c) and its rejection only strikes
     it from p. So one draw from p decides between all the children and the recovered token.
     """
-    # Drawing keys start behind the accepting ones: no two decisions may share a stream.
     return walk(tree, lambda row: randomness.draw(len(tree) + row, rows.probs(row)))
