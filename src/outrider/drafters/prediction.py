@@ -36,8 +36,10 @@ class PredictionState:
     def observe(self, token: int) -> None:
         """Follow the output by one token, and find it in the prediction again if it strays."""
         self._output.append(token)
-        right = self.at < len(self.prediction) and self.prediction[self.at] == token
-        self.survival.learn(self.matched, right=right)
+        right = False
+        if self.at < len(self.prediction):
+            right = self.prediction[self.at] == token
+            self.survival.learn(self.matched, right=right)
         if right:
             self.at += 1
             self.matched += 1

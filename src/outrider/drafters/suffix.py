@@ -88,7 +88,7 @@ class SuffixDrafter(Drafter[SuffixState]):
         *,
         length: int = HORIZON,
         min_expected: float = 1.25,
-        min_probability: float = 0.03,
+        min_probability: float = 0.01,
         max_shared_tokens: int = 0,
     ) -> None:
         if length < 1:
