@@ -88,9 +88,9 @@ class _Screen:
         self._line.append_text(self._painter.paint(chunk))
         # Only lines that can no longer change leave the part of the screen that is redrawn.
         *finished, self._line = self._line.wrap(self._console, self._console.width, tab_size=4)
-        for line in finished:
-            self._live.console.print(line)
-        self._live.update(Group(self._line, self._progress()), refresh=True)
+        self._live.update(Group(self._line, self._progress()), refresh=not finished)
+        if finished:
+            self._live.console.print(*finished, sep="\n")
 
     def __exit__(self, *exception: object) -> None:
         self._live.stop()
