@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import pytest
 import torch
 from torch import Tensor
 
-from outrider.sampling.draw import highest, race_keys
+from outrider.sampling.draw import draw_row, highest, race_keys
 from outrider.sampling.noise import KeyedNoise, Stream
 
 NUM_ROUNDS = 20_000
 SIGMAS = 6.0  # two-sided normal tail of 2e-9
-CASES = {
+CASES: dict[str, tuple[list[float], list[float], float, float]] = {
     "A": ([1 / 3, 2 / 3], [2 / 3, 1 / 3], 2 / 3, 4 / 9),
     "B": ([0.5, 0.3, 0.2], [0.2, 0.3, 0.5], 41 / 65, 29 / 100),
 }
+
+
+@lru_cache
+def draws_of(case: str, stream: Stream, seed: int = 1) -> tuple[Tensor, Tensor]:
+    """Draw from the p and the q of a case with the same noise."""
+    p, q, *_ = CASES[case]
+    return draws(p, stream, seed), draws(q, stream, seed)
 
 
 def draws(law: list[float] | Tensor, stream: Stream, seed: int = 1) -> Tensor:
@@ -33,10 +41,10 @@ def assert_share(found: Tensor, expected: float) -> None:
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("stream", [Stream.TARGET, Stream.DRAFT])
 def test_the_race_draws_from_the_softmax_of_its_scores(case: str, stream: Stream) -> None:
-    law = CASES[case][0]
-    drawn = draws(law, stream)
-    for token, probability in enumerate(law):
-        assert_share(drawn == token, probability)
+    p, q, *_ = CASES[case]
+    for law, drawn in zip((p, q), draws_of(case, stream), strict=True):
+        for token, probability in enumerate(law):
+            assert_share(drawn == token, probability)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -48,17 +56,19 @@ def test_shared_noise_makes_target_and_drafter_meet_as_often_as_theory_says(case
         for pi, qi in zip(p, q, strict=True)
     )
     assert formula == pytest.approx(expected)
-    assert_share(draws(p, Stream.TARGET) == draws(q, Stream.TARGET), expected)
+    from_p, from_q = draws_of(case, Stream.TARGET)
+    assert_share(from_p == from_q, expected)
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_streams_and_seeds_apart_meet_no_more_often_than_chance(case: str) -> None:
     """DIST-2: the negative control, which shared noise would fail by far."""
-    p, q, shared, independent = CASES[case]
-    assert_share(draws(p, Stream.TARGET) == draws(q, Stream.DRAFT), independent)
-    assert_share(draws(p, Stream.TARGET) == draws(q, Stream.TARGET, seed=2), independent)
+    _, _, shared, independent = CASES[case]
+    from_p, from_q = draws_of(case, Stream.TARGET)
+    assert_share(from_p == draws_of(case, Stream.DRAFT)[1], independent)
+    assert_share(from_p == draws_of(case, Stream.TARGET, seed=2)[1], independent)
     with pytest.raises(AssertionError):
-        assert_share(draws(p, Stream.TARGET) == draws(q, Stream.TARGET), independent)
+        assert_share(from_p == from_q, independent)
     assert shared > independent
 
 
@@ -87,6 +97,38 @@ def test_rows_at_one_position_share_its_noise() -> None:
     assert torch.equal(keys[0], keys[3])
     assert torch.equal(keys[1], keys[2])
     assert not torch.equal(keys[0], keys[1])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("scale", [0.0, 1.0, 6.0, 40.0])
+def test_leaving_out_tokens_that_cannot_win_changes_no_draw(
+    dtype: torch.dtype, scale: float
+) -> None:
+    generator = torch.Generator().manual_seed(int(scale))
+    scores = torch.randn(2000, generator=generator, dtype=dtype) * scale
+    scores[::7] = -math.inf
+    noise = KeyedNoise(8)
+    for position in range(40):
+        keys = race_keys(scores.unsqueeze(0), noise, Stream.TARGET, [position])[0]
+        assert draw_row(scores, noise, Stream.TARGET, position) == highest(keys)
+
+
+def test_tokens_far_below_the_best_still_win_their_share() -> None:
+    """One token 10.5 above each of 100,000: they hold three quarters of the mass together."""
+    scores = torch.zeros(100_001)
+    scores[0] = 10.5
+    law = scores.double().softmax(-1)
+    rounds = 100
+    wins = sum(draw_row(scores, KeyedNoise(3), Stream.TARGET, i)[0] == 0 for i in range(rounds))
+    chance = float(law[0])
+    assert abs(wins / rounds - chance) < SIGMAS * math.sqrt(chance * (1 - chance) / rounds)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_draw_without_a_choice_tells(bad: float) -> None:
+    assert not math.isfinite(draw_row(torch.tensor([0.0, bad]), KeyedNoise(0), Stream.TARGET, 1)[1])
+    nothing = torch.full((5,), -math.inf)
+    assert draw_row(nothing, KeyedNoise(0), Stream.TARGET, 1)[1] == -math.inf
 
 
 def test_masked_tokens_never_win() -> None:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from outrider.errors import NumericsError
-from outrider.sampling.noise import KeyedNoise, KeyedRandomness, Stream
+from outrider.sampling.noise import KeyedNoise, KeyedRandomness, Stream, exponential
 
 CPU = torch.device("cpu")
 SIGMAS = 6.0  # two-sided normal tail of 2e-9
@@ -119,9 +119,7 @@ def test_rare_tokens_can_win() -> None:
 
 
 def test_every_arrival_is_finite_and_above_zero_even_for_extreme_bits() -> None:
-    from outrider.sampling.noise import _exponential
-
-    extreme = _exponential(torch.tensor([[0, 1, -1, 2**31 - 1, -(2**31)]], dtype=torch.int32))[0]
+    extreme = exponential(torch.tensor([[0, 1, -1, 2**31 - 1, -(2**31)]], dtype=torch.int32))[0]
     assert bool((extreme > 0).all()) and bool(extreme.isfinite().all())
     assert float(extreme[0]) == pytest.approx(2.0**-33)
     assert float(extreme[1]) == pytest.approx(3 * 2.0**-33)

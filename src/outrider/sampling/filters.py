@@ -38,9 +38,9 @@ def top_p_filter(scores: Tensor, top_p: float) -> Tensor:
 
 def min_p_filter(scores: Tensor, min_p: float) -> Tensor:
     """Mask tokens less likely than `min_p` times the likeliest (Nguyen et al. 2024)."""
-    probs = scores.softmax(dim=-1)
-    lowest = probs.amax(dim=-1, keepdim=True) * min_p
-    return scores.masked_fill(probs < lowest, -math.inf)
+    # A ratio of probabilities is a difference of scores: no softmax is needed.
+    lowest = scores.amax(dim=-1, keepdim=True) + math.log(min_p)
+    return scores.masked_fill(scores < lowest, -math.inf)
 
 
 def _keep_nucleus(scores: Tensor, probs: Tensor, top_p: float) -> Tensor:

@@ -50,10 +50,22 @@ class KeyedNoise:
         A token's variable does not depend on `vocab_size`; `index` tells draws at one position
         apart.
         """
+        return exponential(self.bits(stream, positions, vocab_size, device, index=index))
+
+    def bits(
+        self,
+        stream: Stream,
+        positions: Sequence[int],
+        vocab_size: int,
+        device: torch.device,
+        *,
+        index: int = 0,
+    ) -> Tensor:
+        """Return the 32 random bits each variable of `race` is made of, as int32 [R, V]."""
         keys = [self._key(stream, position, index) for position in positions]
         halves = torch.tensor([[_low32(key), _low32(key >> 32)] for key in keys], dtype=torch.int32)
         first, second = halves.to(device).unsqueeze(-1).unbind(1)  # [R, 1] each
-        return _exponential(_hash(_mixed_ids(vocab_size, device), first, second))
+        return _hash(_mixed_ids(vocab_size, device), first, second)
 
     def uniform(self, stream: Stream, position: int, index: int = 0) -> float:
         """Return a number in (0, 1), uniform with a step of 2^-53."""
@@ -61,6 +73,18 @@ class KeyedNoise:
 
     def _key(self, stream: Stream, position: int, index: int) -> int:
         return _mix64(_mix64(self._streams[stream] ^ position) ^ index)
+
+
+def exponential(bits: Tensor) -> Tensor:
+    """Turn int32 random bits into Exponential(1) variables, in float32, never 0 nor infinite.
+
+    `-log1p(-u)` keeps the full 2^-32 step near 0, where the winners among rare tokens lie. Fewer
+    bits, read as unsigned, make a smaller variable; the largest is 24 ln 2.
+    """
+    # u = (bits + 1/2) / 2^32, shrunk by 2^-24 so that rounding cannot make it 1.
+    step = 2.0**-32 * (1 - 2.0**-24)
+    negative = bits.view(torch.uint32).to(torch.float32).mul_(-step).sub_(step / 2)
+    return negative.log1p_().neg_()
 
 
 class KeyedRandomness:
@@ -140,14 +164,3 @@ def _fold(value: Tensor, shift: int, spare: Tensor) -> Tensor:
     # torch shifts int32 with its sign; the mask turns that into the logical shift.
     torch.bitwise_right_shift(value, shift, out=spare)
     return value.bitwise_xor_(spare.bitwise_and_((1 << 32 - shift) - 1))
-
-
-def _exponential(bits: Tensor) -> Tensor:
-    """Turn 32 random bits into Exponential(1) variables, in float32, never 0 nor infinite.
-
-    `-log1p(-u)` keeps the full 2^-32 step near 0, where the winners among rare tokens lie.
-    """
-    # u = (bits + 1/2) / 2^32, shrunk by 2^-24 so that rounding cannot make it 1.
-    step = 2.0**-32 * (1 - 2.0**-24)
-    negative = bits.view(torch.uint32).to(torch.float32).mul_(-step).sub_(step / 2)
-    return negative.log1p_().neg_()

@@ -54,23 +54,28 @@ class RepetitionPenalty:
         self, penalty: float, prompt_ids: TokenIds, vocab_size: int, device: torch.device
     ) -> None:
         self._penalty = penalty
-        self._seen = torch.zeros(vocab_size, dtype=torch.bool, device=device)
+        self._vocab_size = vocab_size
+        self._seen: set[int] = set()
+        self._ids = torch.empty(0, dtype=torch.int64, device=device)
         self.append(prompt_ids)
 
     def append(self, tokens: TokenIds) -> None:
         """Mark tokens as seen; ids the target cannot emit are of no concern."""
-        known = [token for token in tokens if token < len(self._seen)]
-        if known:
-            self._seen[torch.tensor(known, device=self._seen.device)] = True
+        new = {token for token in tokens if token < self._vocab_size} - self._seen
+        if new:
+            self._seen |= new
+            self._ids = torch.cat((self._ids, self._ids.new_tensor(list(new))))
 
     def apply(self, scores: Tensor, paths: Paths) -> None:
         """Divide positive scores of seen tokens by the penalty, multiply negative ones."""
-        seen = self._seen.expand(len(paths), -1)
-        if any(paths):
-            seen = seen.clone()
-            seen[_cells(paths, seen.device)] = True
-        penalised = torch.where(scores < 0, scores * self._penalty, scores / self._penalty)
-        scores.copy_(torch.where(seen, penalised, scores))
+        scores.index_copy_(1, self._ids, self._penalised(scores.index_select(1, self._ids)))
+        drafted = [tuple(set(path) - self._seen) for path in paths]
+        if any(drafted):
+            cells = _cells(drafted, scores.device)
+            scores[cells] = self._penalised(scores[cells])
+
+    def _penalised(self, scores: Tensor) -> Tensor:
+        return torch.where(scores < 0, scores * self._penalty, scores / self._penalty)
 
 
 class OutputPenalty:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from outrider.errors import NumericsError
-from outrider.sampling.draw import highest, race_keys
+from outrider.sampling.draw import draw_row, highest, race_keys
 from outrider.sampling.noise import KeyedNoise, Stream
 from outrider.sampling.pipeline import LogitsPipeline
 from outrider.types import ROOT, DraftTree
@@ -53,7 +53,7 @@ class SampledRows:
     def token(self, row: int) -> int:
         """Return the token the target draws at this row."""
         if self.is_lazy:
-            token, best = highest(self._keys(self._row_scores(row), [row])[0])
+            token, best = self._draw(row)
         else:
             if self._drawn is None:
                 draw_rows([self])
@@ -84,21 +84,26 @@ class SampledRows:
             self._scores[row] = scores
         return self._scores[row]
 
-    def _keys(self, scores: Tensor, rows: Sequence[int]) -> Tensor:
-        """Return what the drawn token is the highest of, for scores [R, V] of these rows."""
+    def _draw(self, row: int) -> tuple[int, float]:
+        scores = self._row_scores(row)[0]
         if self._pipeline.is_greedy:
-            return scores
-        positions = [self._position + len(self._paths[row]) for row in rows]
-        return race_keys(scores, self._noise, Stream.TARGET, positions)
+            return highest(scores)
+        return draw_row(scores, self._noise, Stream.TARGET, self._position_of(row))
 
     def _winners(self) -> Tensor:
-        """Return [2, 1 + N]: each row's token and its key, still on the device."""
-        scores = self._pipeline.scores(self._logits, self._paths)
-        keys, tokens = self._keys(scores, range(len(self._paths))).max(dim=-1)
-        return torch.stack((tokens.to(keys.dtype), keys))  # float32 holds ids below 2^24 exactly
+        """Return [2, 1 + N]: each row's token and what it won by, still on the device."""
+        keys = self._pipeline.scores(self._logits, self._paths)
+        if not self._pipeline.is_greedy:
+            positions = [self._position_of(row) for row in range(len(self._paths))]
+            keys = race_keys(keys, self._noise, Stream.TARGET, positions)
+        best, tokens = keys.max(dim=-1)
+        return torch.stack((tokens.to(best.dtype), best))  # float32 holds ids below 2^24 exactly
+
+    def _position_of(self, row: int) -> int:
+        return self._position + len(self._paths[row])
 
     def _fail(self, row: int, reason: str) -> None:
-        position = self._position + len(self._paths[row])
+        position = self._position_of(row)
         raise NumericsError(f"{self._request}: no token to choose at position {position}: {reason}")
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from outrider.errors import NumericsError
-from outrider.sampling.draw import highest, race_keys
+from outrider.sampling.draw import draw_row, highest
 from outrider.sampling.noise import KeyedNoise, Stream
 from outrider.types import Rule
 
@@ -44,12 +44,11 @@ class KeyedDraftSampler:
             return self._checked(highest(scores), position), None
         scores = scores / self._temperature
         if self._rule == "match":
-            keys = race_keys(scores.unsqueeze(0), self._noise, Stream.TARGET, [position])
-            return self._checked(highest(keys[0]), position), None
+            winner = draw_row(scores, self._noise, Stream.TARGET, position)
+            return self._checked(winner, position), None
         self._draws += 1
-        stream, index = Stream.DRAFT, self._draws
-        keys = race_keys(scores.unsqueeze(0), self._noise, stream, [position], index=index)
-        return self._checked(highest(keys[0]), position), scores.softmax(dim=-1).cpu()
+        winner = draw_row(scores, self._noise, Stream.DRAFT, position, index=self._draws)
+        return self._checked(winner, position), scores.softmax(dim=-1).cpu()
 
     def _checked(self, winner: tuple[int, float], position: int) -> int:
         token, best = winner
