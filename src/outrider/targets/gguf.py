@@ -34,6 +34,7 @@ class GgufFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._entry_name = _entry_name(path)
+        self.size = path.stat().st_size
 
     def description(self) -> Path:
         """Return a folder with the file's configuration and tokenizer, and no weights."""

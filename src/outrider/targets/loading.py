@@ -10,10 +10,11 @@ import contextlib
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from outrider.errors import LoadError, OptionError, OutriderError, UnsupportedModelError
 from outrider.targets.capabilities import require_supported
+from outrider.targets.devices import expanded_dtype, parse_device, parse_dtype
 from outrider.targets.quiet import quiet_transformers
 from outrider.targets.sources import Source, find_source
 
@@ -21,9 +22,8 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-    Dtype: TypeAlias = Literal["auto", "float32", "bfloat16", "float16"] | torch.dtype
+    from outrider.targets.devices import Dtype
 
-_DTYPES = ("auto", "float32", "bfloat16", "float16")
 _LOGGER = logging.getLogger("outrider")
 
 
@@ -55,19 +55,19 @@ def load_model(
     cannot be rolled back) and OptionError (dtype, device).
     """
 
-    chosen_dtype = _parse_dtype(dtype)
+    chosen_dtype = parse_dtype(dtype)
     if not isinstance(spec, str):
         return _adopt(spec, tokenizer, chosen_dtype, device)
-    chosen_device = _parse_device(device)
+    chosen_device = parse_device(device)
     source = find_source(spec)
-    config = _read_config(source, trust_remote_code)
+    config = read_config(source, trust_remote_code)
     is_remote = "AutoModelForCausalLM" in (getattr(config, "auto_map", None) or {})
     if not (trust_remote_code and is_remote):  # else its class is known only once it is loaded
         require_supported(config, name=spec)
     if tokenizer is None:
-        tokenizer = _read_tokenizer(source, trust_remote_code)
+        tokenizer = read_tokenizer(source, trust_remote_code)
     if chosen_dtype is None and source.gguf is not None:
-        chosen_dtype = _dtype_of_expanded(chosen_device)
+        chosen_dtype = expanded_dtype(chosen_device)
     model = _read_model(source, chosen_dtype, trust_remote_code)
     require_supported(model.config, name=spec, model_class=type(model))
     module: torch.nn.Module = model  # Transformers leaves `to` and `eval` untyped
@@ -78,12 +78,12 @@ def load_model(
 
 def load_tokenizer(spec: str, *, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:
     """Load the tokenizer of a spec, no weights; raises LoadError."""
-    return _read_tokenizer(find_source(spec), trust_remote_code)
+    return read_tokenizer(find_source(spec), trust_remote_code)
 
 
 def load_config(spec: str, *, trust_remote_code: bool = False) -> PreTrainedConfig:
     """Load the configuration of a spec, no weights; raises LoadError."""
-    return _read_config(find_source(spec), trust_remote_code)
+    return read_config(find_source(spec), trust_remote_code)
 
 
 def _adopt(
@@ -101,7 +101,7 @@ def _adopt(
     if dtype is not None and dtype != model.dtype:
         raise OptionError(f"dtype is {dtype}, but {name} is already loaded in {model.dtype}")
     if device is not None:
-        wanted = _parse_device(device)
+        wanted = parse_device(device)
         if wanted.type != model.device.type or wanted.index not in (None, model.device.index):
             raise OptionError(f"device is {wanted}, but {name} is already loaded on {model.device}")
     if model.training:
@@ -115,7 +115,8 @@ def _adopt(
     return LoadedModel(model, tokenizer, name)
 
 
-def _read_config(source: Source, trust_remote_code: bool) -> PreTrainedConfig:
+def read_config(source: Source, trust_remote_code: bool) -> PreTrainedConfig:
+    """Read the configuration of a source; raises LoadError."""
     from transformers import AutoConfig
 
     with _one_line(f"cannot load {source.spec}: no usable config.json"):
@@ -125,7 +126,8 @@ def _read_config(source: Source, trust_remote_code: bool) -> PreTrainedConfig:
     return config
 
 
-def _read_tokenizer(source: Source, trust_remote_code: bool) -> PreTrainedTokenizerBase:
+def read_tokenizer(source: Source, trust_remote_code: bool) -> PreTrainedTokenizerBase:
+    """Read the tokenizer of a source; raises LoadError."""
     from transformers import AutoTokenizer
 
     with _one_line(f"no usable tokenizer in {source.spec}"):
@@ -163,45 +165,6 @@ def _read_model(
             _LOGGER.warning("%s: unused tensor %s and %d more", source.spec, tensor, more)
     loaded: PreTrainedModel = model
     return loaded
-
-
-def _parse_dtype(dtype: Dtype | str) -> torch.dtype | None:
-    """Return the dtype meant, None for "auto"."""
-    import torch
-
-    if isinstance(dtype, torch.dtype) and dtype.is_floating_point:
-        return dtype
-    if not isinstance(dtype, str) or dtype not in _DTYPES:
-        raise OptionError(f"dtype is {dtype!r}; it must be one of {', '.join(_DTYPES)}")
-    if dtype == "auto":
-        return None
-    named: torch.dtype = getattr(torch, dtype)
-    return named
-
-
-def _parse_device(device: str | torch.device | None) -> torch.device:
-    """Return the device meant, after touching it once to see that it is there."""
-    import torch
-
-    if device is None:
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        parsed = torch.device(device)
-        torch.empty(0, device=parsed)
-    except (AssertionError, RuntimeError, TypeError) as error:
-        reason = str(error).strip().split("\n")[0]
-        raise OptionError(
-            f"device is {str(device)!r}; it must be a device of this machine, like 'cpu' ({reason})"
-        ) from error
-    if parsed.type == "meta":
-        raise OptionError("device is 'meta', which computes nothing; it must be like 'cpu', 'cuda'")
-    return parsed
-
-
-def _dtype_of_expanded(device: torch.device) -> torch.dtype:
-    import torch
-
-    return torch.float32 if device.type == "cpu" else torch.bfloat16
 
 
 @contextlib.contextmanager

@@ -36,6 +36,13 @@ class Source:
         assert dtype is not None, "a GGUF file has no dtype of its own"
         return str(self.gguf.weights(dtype))
 
+    def file_bytes(self) -> int | None:
+        """Return the size of the weight files, None if they are not in a place of their own."""
+        if self.gguf is not None:
+            return self.gguf.size
+        files = [*Path(self.location).glob("*.safetensors")] or [*Path(self.location).glob("*.bin")]
+        return sum(file.stat().st_size for file in files) or None
+
 
 def find_source(spec: str) -> Source:
     """Find out what a spec means; raises LoadError if it can mean nothing."""

@@ -1,0 +1,233 @@
+"""What a target and a drafter are and how they fit, without reading any weights."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from outrider.drafters import SPECS
+from outrider.drafters.vocabulary import VocabularyMatch, compare_vocabularies
+from outrider.errors import LoadError, OptionError, VocabularyMismatchError
+from outrider.targets.capabilities import (
+    RollbackClass,
+    causal_lm_class,
+    rollback_class,
+    unsupported_reasons,
+)
+from outrider.targets.devices import expanded_dtype, parse_device, parse_dtype
+from outrider.targets.loading import read_config, read_tokenizer
+from outrider.targets.quiet import quiet_transformers
+from outrider.targets.sources import Source, find_source
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+    from outrider.targets.devices import Dtype
+
+_GOOD_RATIO = 10.0
+"""A draft model this many times smaller than its target leaves drafting cheap enough to pay."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReport:
+    """One model, read off its configuration, its tokenizer and the sizes of its files.
+
+    What cannot be known without the weights is None. `rows` is the width of the language-model
+    head, padding included; `vocabulary` the number of ids its tokenizer gives a meaning.
+    """
+
+    spec: str
+    model_type: str
+    model_class: str | None
+    layers: int | None
+    parameters: int | None
+    dtype: str
+    weight_bytes: int | None
+    file_bytes: int | None
+    kv_bytes_per_token: int | None
+    context_length: int | None
+    rows: int
+    vocabulary: int
+    rollback: RollbackClass
+    unsupported: tuple[str, ...]
+    """Every reason why outrider does not drive this model; empty if it does."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairReport:
+    """A target, the drafter asked for, and how they fit.
+
+    `drafter_kind` is the word before the colon of the drafter's spec; only a draft model has a
+    `drafter` report, a `vocabulary` comparison (or a `vocabulary_problem`) and a `size_ratio`.
+    """
+
+    target: ModelReport
+    drafter_kind: str
+    drafter: ModelReport | None = None
+    vocabulary: VocabularyMatch | None = None
+    vocabulary_problem: str | None = None
+
+    @property
+    def size_ratio(self) -> float | None:
+        """How many times more parameters the target has than the draft model."""
+        if self.drafter is None or not self.target.parameters or not self.drafter.parameters:
+            return None
+        return self.target.parameters / self.drafter.parameters
+
+    @property
+    def recommendation(self) -> str | None:
+        """What the size ratio means for the user, if there is a draft model."""
+        ratio = self.size_ratio
+        if ratio is None:
+            return None
+        if ratio >= _GOOD_RATIO:
+            return f"the draft model is {ratio:.1f} times smaller than the target: a good size"
+        if ratio > 1:
+            return (
+                f"the draft model is only {ratio:.1f} times smaller than the target: "
+                f"one at least {_GOOD_RATIO:.0f} times smaller is likelier to pay"
+            )
+        return "the draft model is not smaller than the target: drafting with it cannot pay"
+
+    @property
+    def total_bytes(self) -> int | None:
+        """Weights, and the caches of one sequence as long as the target's context."""
+        total = 0
+        for model in (self.target, self.drafter):
+            if model is None:
+                continue
+            if model.weight_bytes is None or model.kv_bytes_per_token is None:
+                return None
+            total += model.weight_bytes
+            total += model.kv_bytes_per_token * (self.target.context_length or 0)
+        return total
+
+    @property
+    def unsupported(self) -> tuple[str, ...]:
+        """Every reason why this pair would be refused."""
+        reasons = [f"target: {reason}" for reason in self.target.unsupported]
+        if self.drafter is not None:
+            reasons += [f"drafter: {reason}" for reason in self.drafter.unsupported]
+        if self.vocabulary_problem is not None:
+            reasons.append(self.vocabulary_problem)
+        return tuple(reasons)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as plain values, for JSON."""
+        return asdict(self) | {
+            "size_ratio": self.size_ratio,
+            "recommendation": self.recommendation,
+            "total_bytes": self.total_bytes,
+            "unsupported": list(self.unsupported),
+        }
+
+
+def inspect_pair(
+    target: str,
+    drafter: str | None = None,
+    *,
+    dtype: Dtype | str = "auto",
+    trust_remote_code: bool = False,
+) -> PairReport:
+    """Report on a target spec and a drafter spec; no weights are read.
+
+    A GGUF file's tokenizer is converted on first use. What is unsupported is part of the report;
+    LoadError is raised only for what cannot be found or read, OptionError for an unknown drafter.
+    """
+    kind, _, model_spec = (drafter or "none").partition(":")
+    if kind not in {known.partition(":")[0] for known in SPECS.split(", ")}:
+        raise OptionError(f"drafter {drafter!r} is unknown; known are {SPECS}")
+    wanted = parse_dtype(dtype)
+    target_report, target_tokenizer = _inspect_model(target, wanted, trust_remote_code)
+    if kind != "model":
+        return PairReport(target_report, kind)
+    if not model_spec:
+        raise OptionError("drafter 'model:' names no model; write model:ID_OR_PATH")
+    draft_report, draft_tokenizer = _inspect_model(model_spec, wanted, trust_remote_code)
+    try:
+        match = compare_vocabularies(
+            target_tokenizer, draft_tokenizer, target_report.rows, draft_report.rows
+        )
+    except VocabularyMismatchError as error:
+        return PairReport(target_report, kind, draft_report, vocabulary_problem=str(error))
+    return PairReport(target_report, kind, draft_report, match)
+
+
+def _inspect_model(
+    spec: str, wanted: torch.dtype | None, trust_remote_code: bool
+) -> tuple[ModelReport, PreTrainedTokenizerBase]:
+    source = find_source(spec)
+    config = read_config(source, trust_remote_code)
+    tokenizer = read_tokenizer(source, trust_remote_code)
+    text_config = config.get_text_config(decoder=True)
+    dtype = wanted or _stored_dtype(source, text_config)
+    unsupported = unsupported_reasons(config)
+    model = _without_weights(config, spec)
+    parameters = None if model is None else sum(p.numel() for p in model.parameters())
+    file_bytes = source.file_bytes()
+    is_quantised = source.gguf is None and hasattr(config, "quantization_config")
+    report = ModelReport(
+        spec=spec,
+        model_type=config.model_type,
+        model_class=None if model is None else type(model).__name__,
+        layers=getattr(text_config, "num_hidden_layers", None),
+        parameters=parameters,
+        dtype=str(dtype).removeprefix("torch."),
+        weight_bytes=file_bytes if is_quantised or not parameters else parameters * dtype.itemsize,
+        file_bytes=file_bytes,
+        kv_bytes_per_token=None if unsupported or model is None else _kv_bytes(model, dtype),
+        context_length=getattr(text_config, "max_position_embeddings", None),
+        rows=text_config.vocab_size,
+        vocabulary=len(tokenizer),
+        rollback=rollback_class(config),
+        unsupported=unsupported,
+    )
+    return report, tokenizer
+
+
+def _stored_dtype(source: Source, config: PreTrainedConfig) -> torch.dtype:
+    """Return the dtype that loading with "auto" gives."""
+    import torch
+
+    if source.gguf is not None:
+        return expanded_dtype(parse_device(None))
+    return getattr(config, "dtype", None) or torch.float32
+
+
+def _without_weights(config: PreTrainedConfig, spec: str) -> PreTrainedModel | None:
+    """Build the model with shapes and no storage; None if Transformers has no such causal model."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    if causal_lm_class(config) is None:
+        return None
+    from_config: Any = AutoModelForCausalLM.from_config
+    try:
+        with quiet_transformers(), torch.device("meta"):
+            # Only shapes matter; without storage, experts compute in bfloat16 alone.
+            model: PreTrainedModel = from_config(config, dtype=torch.bfloat16)
+    except Exception as error:
+        reason = " ".join(str(error).split())
+        raise LoadError(f"cannot load {spec}: no usable config.json ({reason})") from error
+    module: torch.nn.Module = model
+    module.eval()
+    return model
+
+
+def _kv_bytes(model: PreTrainedModel, dtype: torch.dtype) -> int | None:
+    """Return what one token adds to the cache, by caching one token that has no storage."""
+    import torch
+
+    run: Any = model
+    try:
+        with quiet_transformers():
+            output = run(torch.zeros(1, 1, dtype=torch.long, device="meta"), use_cache=True)
+            layers = output.past_key_values.layers
+    except RuntimeError:  # the model asks for a value, and there are none
+        return None
+    numbers = 0
+    for layer in layers:
+        if layer.keys is not None:  # else it reads another layer's
+            numbers += layer.keys.numel() + layer.values.numel()
+    return numbers * dtype.itemsize
