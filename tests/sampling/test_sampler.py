@@ -38,6 +38,22 @@ def test_under_match_a_drafter_equal_to_the_target_always_meets_it() -> None:
         assert sampler.draw(LOGITS, position) == (row.token(0), None)
 
 
+@pytest.mark.parametrize("rule", ["match", *REJECTING])
+def test_a_drafter_can_cut_its_tail_as_the_target_does(rule: Rule) -> None:
+    noise, options = KeyedNoise(4), {"top_k": 12, "top_p": 0.8, "min_p": 0.02}
+    sampler = KeyedDraftSampler(0.9, noise, rule, top_k=12, top_p=0.8, min_p=0.02)
+    params = SamplingParams(temperature=0.9).with_options(**options)
+    pipeline = LogitsPipeline(params, (1,), (), V, LOGITS.device)
+    for position in range(1, 50):
+        row = SampledRows(LOGITS.unsqueeze(0), NO_DRAFT, pipeline, noise, position)
+        token, q = sampler.draw(LOGITS, position)
+        if q is None:
+            assert token == row.token(0)
+        else:
+            assert torch.equal(q, row.probs(0))
+            assert q[token] > 0
+
+
 @pytest.mark.parametrize(
     ("rule", "dtype"), [("rejection", torch.bfloat16), ("block", torch.float64)]
 )

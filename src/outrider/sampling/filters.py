@@ -7,9 +7,32 @@ depend on the other rows. Scores [R, V] come in and go out; nothing is changed i
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
+
+Filter: TypeAlias = Callable[[Tensor], Tensor]
+
+
+def build_filters(
+    temperature: float, *, top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0
+) -> list[Filter]:
+    """Return the steps these options call for, in order: none if all are neutral, or greedy."""
+    if temperature == 0:
+        return []
+    filters: list[Filter] = []
+    if temperature != 1:
+        filters.append(lambda scores: scores / temperature)
+    if top_k:
+        filters.append(partial(top_k_filter, top_k=top_k))
+    if top_p < 1:
+        filters.append(partial(top_p_filter, top_p=top_p))
+    if min_p:
+        filters.append(partial(min_p_filter, min_p=min_p))
+    return filters
 
 
 def top_k_filter(scores: Tensor, top_k: int) -> Tensor:

@@ -111,7 +111,8 @@ class KeyedRandomness:
         )
         speed, token = (weights / race[0]).max(dim=-1)
         if not 0 < float(speed) < math.inf:
-            raise NumericsError(f"no token to draw at position {self._position}: weights sum to 0")
+            weight = float(weights[token])
+            raise NumericsError(f"no token to draw at position {self._position}: weight {weight}")
         return int(token)
 
 

@@ -6,7 +6,7 @@ as plain decoding would treat it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from outrider.errors import OptionError
 from outrider.sampling.custom import CustomProcessors, TailFilter
-from outrider.sampling.filters import min_p_filter, top_k_filter, top_p_filter
+from outrider.sampling.filters import Filter, build_filters
 from outrider.sampling.params import SamplingParams
 from outrider.sampling.processors import (
     BadWords,
@@ -47,7 +47,7 @@ class LogitsPipeline:
         self.is_greedy = params.is_greedy
         self._processors = _processors(params, prompt_ids, eos_token_ids, vocab_size, device)
         self._custom = CustomProcessors(custom, prompt_ids, device) if custom else None
-        self._filters = () if params.is_greedy else tuple(_filters(params))
+        self._filters = _filters(params)
 
     @property
     def is_lazy(self) -> bool:
@@ -116,18 +116,14 @@ def _processors(
     return chain
 
 
-def _filters(params: SamplingParams) -> Iterable[Callable[[Tensor], Tensor]]:
-    if params.temperature != 1:
-        yield lambda scores: scores / params.temperature
-    if params.top_k:
-        yield lambda scores: top_k_filter(scores, params.top_k)
-    if params.top_p < 1:
-        yield lambda scores: top_p_filter(scores, params.top_p)
-    if params.min_p:
-        yield lambda scores: min_p_filter(scores, params.min_p)
-    for tail in params.logits_processors:
-        if isinstance(tail, TailFilter):
-            yield partial(tail, None)
+def _filters(params: SamplingParams) -> list[Filter]:
+    if params.is_greedy:
+        return []
+    filters = build_filters(
+        params.temperature, top_k=params.top_k, top_p=params.top_p, min_p=params.min_p
+    )
+    tails = (p for p in params.logits_processors if isinstance(p, TailFilter))
+    return [*filters, *(partial(tail, None) for tail in tails)]
 
 
 def _check_ids(params: SamplingParams, vocab_size: int) -> None:

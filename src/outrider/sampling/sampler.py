@@ -9,6 +9,7 @@ from torch import Tensor
 
 from outrider.errors import NumericsError
 from outrider.sampling.draw import draw_row, highest
+from outrider.sampling.filters import build_filters
 from outrider.sampling.noise import KeyedNoise, Stream
 from outrider.types import Rule
 
@@ -19,12 +20,25 @@ class KeyedDraftSampler:
     Under `match` that is the target's own noise for the position: where the two distributions
     agree, so do the draws. Under a rule that rejects, every draw has fresh noise, even at a
     position drafted before: that the earlier draft was dropped may have depended on its noise.
+
+    Cutting the drafter's tail as the target's is cut changes nothing that is emitted, and makes
+    more drafts pass.
     """
 
-    __slots__ = ("_draws", "_noise", "_rule", "_temperature")
+    __slots__ = ("_draws", "_filters", "_noise", "_rule", "_temperature")
 
-    def __init__(self, temperature: float, noise: KeyedNoise, rule: Rule) -> None:
+    def __init__(
+        self,
+        temperature: float,
+        noise: KeyedNoise,
+        rule: Rule,
+        *,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        min_p: float = 0.0,
+    ) -> None:
         self._temperature = temperature
+        self._filters = build_filters(temperature, top_k=top_k, top_p=top_p, min_p=min_p)
         self._noise = noise
         self._rule = rule
         self._draws = 0
@@ -42,7 +56,8 @@ class KeyedDraftSampler:
         scores = logits if logits.dtype == torch.float64 else logits.float()
         if self.is_greedy:
             return self._checked(highest(scores), position), None
-        scores = scores / self._temperature
+        for apply_filter in self._filters:
+            scores = apply_filter(scores.unsqueeze(0)).squeeze(0)
         if self._rule == "match":
             winner = draw_row(scores, self._noise, Stream.TARGET, position)
             return self._checked(winner, position), None
