@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 
 from outrider import __version__
 from outrider.cli.generate import generate
+from outrider.cli.info import info
 from outrider.errors import OutriderError
 
 _INTERRUPTED = 130
@@ -50,6 +51,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(generate)
+app.command()(info)
 
 
 def _show_version(wanted: bool) -> None:

@@ -1,0 +1,91 @@
+"""`outrider info`: what a target and a drafter are, and whether they fit."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from outrider.cli import options as cli
+from outrider.cli.chatter import chatter
+
+if TYPE_CHECKING:
+    from outrider.targets.inspection import ModelReport, PairReport
+
+
+def info(
+    ctx: typer.Context,
+    target: cli.TargetOption = cli.DEFAULT_TARGET,
+    drafter: cli.DrafterOption = cli.DEFAULT_DRAFTER,
+    dtype: cli.DtypeOption = None,
+    trust_remote_code: cli.TrustOption = False,
+    as_json: cli.JsonOption = False,
+) -> None:
+    """Show what a target and a drafter are and whether they fit, without loading weights.
+
+    Example: outrider info --target smollm2-135m --drafter suffix
+    """
+    with chatter():
+        from outrider.targets.inspection import inspect_pair
+
+        options = cli.given(ctx.params, ("dtype", "trust_remote_code"))
+        report = inspect_pair(target, drafter, **options)
+    if as_json:
+        typer.echo(json.dumps(report.to_dict()))
+        return
+    console = Console(markup=False, highlight=False)
+    console.print(_models(report))
+    for name, value in _pair(report):
+        console.print(f"{name}: {value}", soft_wrap=True)
+
+
+def _models(report: PairReport) -> Table:
+    models = [model for model in (report.target, report.drafter) if model is not None]
+    table = Table("", "target", *(["drafter"] if report.drafter is not None else []))
+    for row in zip(*(_properties(model) for model in models), strict=True):
+        table.add_row(row[0][0], *(value for _, value in row))
+    return table
+
+
+def _properties(model: ModelReport) -> list[tuple[str, str]]:
+    rollback = model.rollback
+    return [
+        ("model", model.spec),
+        ("class", model.model_class or f"none ({model.model_type})"),
+        ("layers", _count(model.layers)),
+        ("parameters", _count(model.parameters)),
+        ("weights", f"{_size(model.weight_bytes)} in {model.dtype}"),
+        ("cache per token", _size(model.kv_bytes_per_token)),
+        ("context", f"{_count(model.context_length)} tokens"),
+        ("vocabulary", f"{_count(model.vocabulary)} ids, {_count(model.rows)} logits"),
+        ("rollback", f"{rollback.kind}{f': {rollback.reason}' if rollback.reason else ''}"),
+    ]
+
+
+def _pair(report: PairReport) -> list[tuple[str, str]]:
+    lines = [] if report.drafter is not None else [("drafter", f"{report.drafter_kind} (no model)")]
+    if report.vocabulary is not None:
+        how = "checked id by id" if report.vocabulary.is_checked else "only sizes were compared"
+        lines.append(("shared ids", f"{_count(report.vocabulary.shared_ids)}, {how}"))
+    if report.recommendation is not None:
+        lines.append(("size", report.recommendation))
+    lines.append(("memory at full context", _size(report.total_bytes)))
+    reasons = "; ".join(report.unsupported)
+    return [*lines, ("supported", f"no: {reasons}" if reasons else "yes")]
+
+
+def _count(number: int | None) -> str:
+    return "unknown" if number is None else f"{number:,}"
+
+
+def _size(number: int | None) -> str:
+    if number is None:
+        return "unknown"
+    size, units = float(number), ["bytes", "KiB", "MiB", "GiB", "TiB"]
+    while size >= 1024 and len(units) > 1:
+        size /= 1024
+        del units[0]
+    return f"{size:,.0f} {units[0]}" if units[0] == "bytes" else f"{size:,.1f} {units[0]}"

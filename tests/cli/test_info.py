@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from outrider.cli.main import app
+from outrider.drafters.vocabulary import VocabularyMatch
+from outrider.errors import LoadError
+from outrider.targets import inspection
+from outrider.targets.capabilities import RollbackClass
+from outrider.targets.inspection import ModelReport, PairReport
+
+TARGET = ModelReport(
+    spec="big[1]",
+    model_type="llama",
+    model_class="LlamaForCausalLM",
+    layers=30,
+    parameters=1_345_150,
+    dtype="float32",
+    weight_bytes=3 * 2**20,
+    file_bytes=None,
+    kv_bytes_per_token=512,
+    context_length=8192,
+    rows=49_160,
+    vocabulary=49_152,
+    rollback=RollbackClass("crop"),
+    unsupported=(),
+)
+TABLE = """\
+┏━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━━━━━━━┓
+┃                 ┃ target                    ┃
+┡━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━━━━━━━┩
+│ model           │ big[1]                    │
+│ class           │ LlamaForCausalLM          │
+│ layers          │ 30                        │
+│ parameters      │ 1,345,150                 │
+│ weights         │ 3.0 MiB in float32        │
+│ cache per token │ 512 bytes                 │
+│ context         │ 8,192 tokens              │
+│ vocabulary      │ 49,152 ids, 49,160 logits │
+│ rollback        │ crop                      │
+└─────────────────┴───────────────────────────┘
+"""
+
+
+def run(monkeypatch: pytest.MonkeyPatch, report: PairReport | Exception, *arguments: str) -> Result:
+    """Run the command on a report, and check what the report was asked for."""
+
+    def inspect(*given: Any, **options: Any) -> PairReport:
+        assert (given, options) == (("smollm2-135m", "suffix"), {"trust_remote_code": False})
+        if isinstance(report, Exception):
+            raise report
+        return report
+
+    monkeypatch.setattr(inspection, "inspect_pair", inspect)
+    return CliRunner().invoke(app, ["info", *arguments])
+
+
+def test_a_target_alone_is_one_column(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = run(monkeypatch, PairReport(TARGET, "suffix"))
+    assert result.exit_code == 0
+    assert result.stdout == TABLE + (
+        "drafter: suffix (no model)\nmemory at full context: 7.0 MiB\nsupported: yes\n"
+    )
+
+
+def test_a_draft_model_is_a_second_column_and_a_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    drafter = replace(TARGET, spec="small", parameters=100_000, weight_bytes=2**20, layers=None)
+    match = VocabularyMatch(49_152, 49_160, 49_152, is_checked=True)
+    result = run(monkeypatch, PairReport(TARGET, "model", drafter, match))
+    assert "│ model           │ big[1]                    │ small" in result.stdout
+    assert "│ layers          │ 30                        │ unknown" in result.stdout
+    assert result.stdout.endswith(
+        "shared ids: 49,152, checked id by id\n"
+        "size: the draft model is 13.5 times smaller than the target: a good size\n"
+        "memory at full context: 12.0 MiB\n"
+        "supported: yes\n"
+    )
+
+
+def test_what_is_not_supported_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = replace(TARGET, unsupported=("it has mamba layers",), kv_bytes_per_token=None)
+    result = run(monkeypatch, PairReport(target, "suffix"))
+    assert result.exit_code == 0
+    assert result.stdout.endswith(
+        "memory at full context: unknown\nsupported: no: target: it has mamba layers\n"
+    )
+
+
+def test_json_is_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    report = PairReport(TARGET, "suffix")
+    result = run(monkeypatch, report, "--json")
+    assert json.loads(result.stdout) == json.loads(json.dumps(report.to_dict()))
+
+
+def test_a_model_that_is_not_found_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = run(monkeypatch, LoadError("unknown model 'x'"))
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == "error: unknown model 'x'\n"
