@@ -1,1 +1,1 @@
-"""sampling."""
+"""From logits to tokens: options, the pipeline that applies them, and keyed randomness."""

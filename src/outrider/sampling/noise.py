@@ -142,13 +142,11 @@ def _mixed_ids(vocab_size: int, device: torch.device) -> Tensor:
 
     Scrambled first, the ids of two rows cannot meet as shifted copies of one another.
     """
-    # Not an inference tensor, even if the first caller is in inference mode: it is shared.
-    with torch.inference_mode(False):
-        ids = torch.arange(vocab_size, dtype=torch.int32, device=device).add_(1)
-        spare = torch.empty_like(ids)
-        for multiplier in _MULTIPLIERS:
-            _fold(ids, 16, spare).mul_(multiplier)
-        return _fold(ids, 16, spare)
+    ids = torch.arange(vocab_size, dtype=torch.int32, device=device).add_(1)
+    spare = torch.empty_like(ids)
+    for multiplier in _MULTIPLIERS:
+        _fold(ids, 16, spare).mul_(multiplier)
+    return _fold(ids, 16, spare)
 
 
 def _hash(mixed_ids: Tensor, first: Tensor, second: Tensor) -> Tensor:
