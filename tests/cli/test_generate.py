@@ -45,7 +45,7 @@ def run(
 
     monkeypatch.setitem(outrider.__dict__, "load", load)
 
-    def command(*arguments: str, stdin: str | None = None) -> Result:
+    def command(*arguments: str, stdin: str | bytes | None = None) -> Result:
         return CliRunner().invoke(app, ["generate", *arguments], input=stdin)
 
     return command
@@ -121,6 +121,16 @@ def test_a_dash_reads_the_prompt_from_stdin_without_its_last_line_break(
 ) -> None:
     run("-", stdin="two\nlines\n\n")
     assert decoder.calls[0]["prompt"] == "two\nlines\n"
+
+
+@pytest.mark.parametrize(("prompt", "stdin"), [("-", b"\xff\xfe"), ("caf\udce9", b"")])
+def test_a_prompt_that_is_no_text_is_a_wrong_request(
+    run: Command, loads: list[dict[str, Any]], prompt: str, stdin: bytes
+) -> None:
+    result = run(prompt, stdin=stdin)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: the prompt is not text in UTF-8: ")
+    assert not loads
 
 
 def test_json_is_one_document_with_all_there_is_to_know(run: Command) -> None:

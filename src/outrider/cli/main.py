@@ -5,8 +5,6 @@ Exit codes: 0 done, 1 failed (or texts that differ), 2 a wrong request, 130 inte
 
 from __future__ import annotations
 
-import os
-import sys
 from typing import Annotated, Any
 
 import typer
@@ -17,11 +15,9 @@ from outrider.cli.generate import generate
 from outrider.cli.info import info
 from outrider.errors import OutriderError
 
-_INTERRUPTED = 130
-
 
 class _Commands(TyperGroup):
-    """Turns our own errors, Ctrl-C and a closed pipe into exit codes, without a traceback."""
+    """Turns our own errors into a line and an exit code; Typer does so for Ctrl-C and pipes."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -29,16 +25,6 @@ class _Commands(TyperGroup):
         except OutriderError as error:
             typer.echo(f"error: {error}", err=True)
             raise typer.Exit(error.exit_code) from error
-        except KeyboardInterrupt as error:
-            raise typer.Exit(_INTERRUPTED) from error
-        except BrokenPipeError as error:
-            _discard_stdout()
-            raise typer.Exit(1) from error
-
-
-def _discard_stdout() -> None:
-    # Python flushes stdout once more as it exits, which would report the closed pipe again.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 app = typer.Typer(

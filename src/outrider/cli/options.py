@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from outrider.errors import OptionError
+from outrider.errors import OptionError, PromptError
 
 DEFAULT_TARGET = "smollm2-135m"
 DEFAULT_DRAFTER = "suffix"
@@ -129,8 +129,13 @@ def given(params: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
 
 
 def read_prompt(argument: str) -> str:
-    """Return the prompt, from stdin if the argument is "-"."""
-    return sys.stdin.read().removesuffix("\n") if argument == "-" else argument
+    """Return the prompt, from stdin if the argument is "-"; raises PromptError if it is no text."""
+    try:
+        text = sys.stdin.read().removesuffix("\n") if argument == "-" else argument
+        text.encode()
+    except UnicodeError as error:
+        raise PromptError(f"the prompt is not text in UTF-8: {error}") from error
+    return text
 
 
 def parse_logit_bias(pairs: Sequence[str]) -> dict[int, float]:
