@@ -144,6 +144,35 @@ def test_invariant_rows_have_the_same_bits_alone_and_with_drafts(dtype: torch.dt
         assert torch.equal(alone[0], row)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_invariant_rows_have_the_same_bits_in_any_company(dtype: torch.dtype) -> None:
+    model = tiny_model(dtype=dtype, scale=2.0)
+    target = TransformersTarget(model, numerics="invariant")
+    contexts = [random_ids(5 + 11 * seed, seed) for seed in range(5)]
+    trees = [DraftTree.chain(random_ids(3 * seed, seed)) for seed in range(5)]
+    alone = []
+    for context, tree in zip(contexts, trees, strict=True):
+        sequence = target.open(128)
+        alone += target.score([Rows(sequence, context, tree)]).logits
+        target.close(sequence)
+    rows = [Rows(target.open(128), c, t) for c, t in zip(contexts, trees, strict=True)]
+    for one, other in zip(target.score(rows).logits, alone, strict=True):
+        assert torch.equal(one, other)
+
+
+def test_invariant_bits_do_not_change_where_a_key_bucket_ends() -> None:
+    model = tiny_model(dtype=torch.float32, scale=2.0, max_position_embeddings=1024)
+    target = TransformersTarget(model, numerics="invariant")
+    context, drafts = random_ids(509), random_ids(7, 5)
+    sequence = target.open(600)
+    (together,) = target.score([Rows(sequence, context, DraftTree.chain(drafts))]).logits
+    target.commit(sequence, ())
+    for row, token in zip(together[1:], drafts, strict=True):
+        (alone,) = target.score([Rows(sequence, (token,))]).logits
+        target.commit(sequence, ())
+        assert torch.equal(alone[0], row)
+
+
 def test_the_model_is_left_as_it_was_even_after_an_error() -> None:
     """CACHE-7: an exception inside a pass leaves the user's model unchanged."""
     model = tiny_model()

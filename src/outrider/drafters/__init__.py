@@ -53,8 +53,12 @@ def _build_model_drafter(
     from outrider.targets.loading import load_model
     from outrider.targets.transformers import TransformersTarget
 
-    dtype = target.model.dtype
-    loaded = load_model(spec, dtype=dtype, device=device, trust_remote_code=trust_remote_code)
+    loaded = load_model(
+        spec,
+        dtype=target.model.dtype,
+        device=target.model.device if device is None else device,
+        trust_remote_code=trust_remote_code,
+    )
     model = TransformersTarget(loaded.model)
     shared = compare_vocabularies(
         target.tokenizer, loaded.tokenizer, vocab_size, model.vocab_size

@@ -14,7 +14,7 @@ from outrider.engine.detokenize import Detokenizer
 from outrider.engine.session import Session
 from outrider.engine.stats import Stats
 from outrider.engine.stopping import Stopper
-from outrider.errors import PromptError
+from outrider.errors import OptionError, PromptError
 from outrider.sampling.logprobs import token_logprobs
 from outrider.sampling.noise import KeyedNoise
 from outrider.sampling.params import SamplingParams
@@ -49,23 +49,13 @@ class RequestState:
         self.tokens = list(request.prompt_ids)
         self.stats = Stats(prompt_tokens=len(request.prompt_ids))
         self.finish_reason: FinishReason | None = None
+        self.is_drafted = False
+        """Whether a drafter has taken the request on, and `draft_state` is its state."""
         self.draft_state: Any = None
-        params = request.params
-        self._max_tokens = min(
-            len(request.prompt_ids) + params.max_new_tokens, target.max_positions
-        )
+        self._max_tokens = _max_tokens(request, target)
         self.noise = KeyedNoise(request.seed)
-        self._device = target.device
-        self._pipeline = LogitsPipeline(
-            params, request.prompt_ids, request.eos_token_ids, target.vocab_size, target.device
-        )
-        self._stopper = Stopper(
-            params,
-            request.eos_token_ids,
-            prompt_ids=request.prompt_ids,
-            max_new_tokens=self._max_tokens - len(request.prompt_ids),
-            detokenizer=None if request.tokenizer is None else Detokenizer(request.tokenizer),
-        )
+        self._pipeline = _pipeline(request, target)
+        self._stopper = _stopper(request, target)
         self._target = target
         self.sequence = self._open()
 
@@ -86,10 +76,18 @@ class RequestState:
 
     def draft_request(self, rule: Rule) -> DraftRequest:
         """Tell a drafter what it may know."""
+        params = self.request.params
         return DraftRequest(
             prompt_ids=self.request.prompt_ids,
             max_tokens=self._max_tokens,
-            sampler=KeyedDraftSampler(self.request.params.temperature, self.noise, rule),
+            sampler=KeyedDraftSampler(
+                params.temperature,
+                self.noise,
+                rule,
+                top_k=params.top_k,
+                top_p=params.top_p,
+                min_p=params.min_p,
+            ),
             prediction_ids=self.request.prediction_ids,
         )
 
@@ -172,6 +170,17 @@ def _outcome(tree: DraftTree, verification: Verification) -> Iterator[tuple[int,
     yield verification.next_token, source
 
 
+def check_request(request: Request, target: Target) -> None:
+    """Raise PromptError or OptionError for a request the target cannot run; does no work."""
+    check_prompt(request.prompt_ids, target)
+    _pipeline(request, target)
+    _stopper(request, target)
+    for token in request.prediction_ids or ():
+        if not isinstance(token, int) or not 0 <= token < target.vocab_size:
+            allowed = f"ids from 0 to {target.vocab_size - 1}, the target's vocabulary"
+            raise OptionError(f"prediction holds {token!r}: expected {allowed}")
+
+
 def check_prompt(prompt_ids: Sequence[int], target: Target) -> None:
     """Raise PromptError for a prompt the target cannot continue."""
     if not prompt_ids:
@@ -186,3 +195,23 @@ def check_prompt(prompt_ids: Sequence[int], target: Target) -> None:
             raise PromptError(
                 f"prompt id {token} is outside the vocabulary 0..{target.vocab_size - 1}"
             )
+
+
+def _max_tokens(request: Request, target: Target) -> int:
+    return min(len(request.prompt_ids) + request.params.max_new_tokens, target.max_positions)
+
+
+def _pipeline(request: Request, target: Target) -> LogitsPipeline:
+    return LogitsPipeline(
+        request.params, request.prompt_ids, request.eos_token_ids, target.vocab_size, target.device
+    )
+
+
+def _stopper(request: Request, target: Target) -> Stopper:
+    return Stopper(
+        request.params,
+        request.eos_token_ids,
+        prompt_ids=request.prompt_ids,
+        max_new_tokens=_max_tokens(request, target) - len(request.prompt_ids),
+        detokenizer=None if request.tokenizer is None else Detokenizer(request.tokenizer),
+    )

@@ -41,10 +41,14 @@ class PassPlan:
         bucket: int,
         positions: Tensor,  # [B, W] absolute positions of the rows
         branches: Sequence[Branches | None],
+        *,
+        tile: int = 1,
     ) -> None:
+        """`tile`: attention runs with at least so many query rows a sequence."""
         self.cache = cache
         self.placement = placement
         self.bucket = bucket
+        self.fill = max(0, tile - placement.width)
         self._positions = positions
         self._branches = branches
         self._visible: Tensor | None = None
@@ -52,9 +56,10 @@ class PassPlan:
         self._biases: dict[tuple[object, ...], Tensor] = {}
 
     def bias(self, window: int | None, groups: int, like: Tensor) -> Tensor:
-        """Return the additive mask [B, 1, groups * W, bucket]: 0 where a row may look, else -inf.
+        """Return the additive mask [B, 1, groups * (W + fill), bucket]: 0 to look, -inf not to.
 
-        `window` limits a row to the keys fewer than so many positions back.
+        `window` limits a row to the keys fewer than so many positions back. The rows that only
+        fill up the tile look everywhere.
         """
         key = (window, groups, like.device, like.dtype)
         if key not in self._biases:
@@ -64,6 +69,7 @@ class PassPlan:
                 visible = visible & (distance < window)
             bias = torch.zeros(visible.shape, dtype=like.dtype, device=visible.device)
             bias.masked_fill_(~visible, float("-inf"))
+            bias = functional.pad(bias, (0, 0, 0, self.fill))
             self._biases[key] = bias.repeat(1, groups, 1)[:, None].to(like.device)
         return self._biases[key]
 
@@ -126,6 +132,7 @@ def cached_attention(
     if not isinstance(layer, int):
         raise UnsupportedModelError(f"{type(module).__name__} does not say which layer it is")
     keys, values = plan.cache.write(layer, key, value, plan.placement, plan.bucket)
+    query = functional.pad(query, (0, 0, 0, plan.fill)) if plan.fill else query
     batch, heads, width, size = query.shape
     groups = heads // keys.shape[1]
     bias = plan.bias(sliding_window, groups, query)
@@ -139,6 +146,7 @@ def cached_attention(
     else:
         mixed = _capped_attention(folded, keys, values, bias, scale, softcap)
     mixed = mixed.reshape(batch, heads, width, values.shape[-1])
+    mixed = mixed[:, :, : width - plan.fill]
     return mixed.transpose(1, 2).contiguous(), None
 
 

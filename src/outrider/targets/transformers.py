@@ -1,83 +1,38 @@
 """A Transformers decoder as a target: one pass scores the drafts of many sequences.
 
-`numerics="fast"` gives a pass just the rows it needs. `numerics="invariant"` runs every pass in
-one of two fixed shapes (a prompt chunk, a scoring pass of a single sequence) over key buckets of
-one granule, so that a row's bits do not depend on what else is in the pass: a matrix product of
-fixed shape gives each row the same bits whatever the other rows hold.
+`numerics="fast"` gives a pass just the rows it needs. `numerics="invariant"` makes a row's bits
+independent of what else is in the pass: prompts are read in chunks of one shape, attention always
+has the same number of query rows and whole buckets of keys, and a pass takes only shapes that were
+seen to give each row the bits it has in the reference shape.
 """
 
 from __future__ import annotations
 
 import inspect
+import itertools
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from outrider.errors import UnsupportedModelError
-from outrider.targets.attention import AttentionSwitch, Branches, PassPlan
-from outrider.targets.base import Rows, ScoredRows, Target
+from outrider.targets.attention import AttentionSwitch, PassPlan
+from outrider.targets.base import Rows, ScoredRows
 from outrider.targets.cache import KVCache, Placement
 from outrider.targets.capabilities import require_supported
 from outrider.targets.context import usable_positions
-from outrider.trees.layout import ancestors, depths
+from outrider.targets.shapes import MOST_SEQUENCES, TILE, ShapedTarget, ShapeProof
+from outrider.targets.work import CachedSequence, Span, Work, adjacent
 from outrider.types import DraftTree, Numerics
 
 _PROMPT_ROWS = {"fast": 512, "invariant": 64}
-_SCORE_ROWS = 8  # of a scoring pass under invariant numerics
 _RAGGED_ROWS = 16  # pending tokens that may still share a pass with other sequences
 _BUCKET = {"fast": 64, "invariant": 512}
 
 
-@dataclass(slots=True)
-class _Sequence:
-    slot: int
-    cached: int = 0
-    staged: tuple[int, int] | None = None  # pending tokens and nodes of the last pass
-
-
-@dataclass(slots=True)
-class _Work:
-    """The rows one sequence wants scored, in storage order: pending tokens, then nodes."""
-
-    sequence: _Sequence
-    tokens: list[int]
-    positions: list[int]
-    num_pending: int
-    tree: DraftTree
-    lineage: list[list[int]] | None  # of a tree that is no chain: each node's ancestors
-    depths: list[int]
-    logits: list[Tensor] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, sequence: _Sequence, rows: Rows) -> _Work:
-        base = sequence.cached + len(rows.pending)
-        levels = depths(rows.tree)
-        return cls(
-            sequence=sequence,
-            tokens=[*rows.pending, *rows.tree.tokens],
-            positions=[*range(sequence.cached, base), *(base - 1 + depth for depth in levels)],
-            num_pending=len(rows.pending),
-            tree=rows.tree,
-            lineage=None if rows.tree.is_chain else ancestors(rows.tree),
-            depths=levels,
-        )
-
-    def branches(self, first: int, last: int) -> Branches | None:
-        """Describe the tree to the rows `first` to `last`, or nothing if causal order says it."""
-        if self.lineage is None:
-            return None
-        seen = [
-            (row - first, self.lineage[row - self.num_pending])
-            for row in range(max(first, self.num_pending), last)
-        ]
-        return Branches(self.sequence.cached + self.num_pending, self.depths, seen)
-
-
-class TransformersTarget(Target):
+class TransformersTarget(ShapedTarget):
     """Drives any causal language model whose attention goes through Transformers' interface.
 
     The model is never changed: its own attention is back in place after each pass. Before any
@@ -99,14 +54,15 @@ class TransformersTarget(Target):
         self.numerics = numerics
         self.device = next(model.get_input_embeddings().parameters()).device
         self.max_positions = usable_positions(model.config)
-        self.preferred_rows = _SCORE_ROWS if numerics == "invariant" else None
+        self.preferred_rows = TILE if numerics == "invariant" else None
         self._keeps_logits = "logits_to_keep" in inspect.signature(model.forward).parameters
         self._switch = AttentionSwitch(model)
         self._cache = KVCache()
-        self._sequences: dict[int, _Sequence] = {}
+        self._proof = ShapeProof()
+        self._sequences: dict[int, CachedSequence] = {}
         self._next_handle = 0
         self._seconds = 0.0
-        self.vocab_size = self._probe()
+        self._probe()
 
     # -- the contract ---------------------------------------------------------------------------
 
@@ -115,7 +71,7 @@ class TransformersTarget(Target):
         self._next_handle += 1
         slot = len(self._sequences)
         self._cache.reserve(slot + 1, max_tokens)
-        self._sequences[handle] = _Sequence(slot)
+        self._sequences[handle] = CachedSequence(slot)
         return handle
 
     def cached(self, sequence: int) -> int:
@@ -150,93 +106,102 @@ class TransformersTarget(Target):
 
     def score(self, rows: Sequence[Rows]) -> ScoredRows:
         self._seconds = 0.0
-        works = [_Work.of(self._sequences[part.sequence], part) for part in rows]
+        works = [Work.of(self._sequences[part.sequence], part) for part in rows]
         with torch.inference_mode():
             if self.numerics == "invariant":
-                for work in works:
-                    self._run_fixed(work)
+                self._run_fixed(works)
             else:
                 self._run_ragged(works)
         for work in works:
-            work.sequence.staged = (work.num_pending, len(work.tree))
+            work.sequence.staged = (work.num_pending, len(work.depths))
         logits = tuple(torch.cat(w.logits) if len(w.logits) > 1 else w.logits[0] for w in works)
         return ScoredRows(logits, self._seconds)
 
     # -- passes ---------------------------------------------------------------------------------
 
-    def _run_ragged(self, works: list[_Work]) -> None:
+    def _run_ragged(self, works: Sequence[Work]) -> None:
         """Long prompts by themselves, chunk by chunk; all that is left in one ragged pass."""
         prompt_rows = _PROMPT_ROWS["fast"]
-        firsts = []
+        spans = []
         for work in works:
             alone = len(works) == 1
             size = len(work.tokens) if alone else work.num_pending
-            end = work.num_pending - 1 if size > (prompt_rows if alone else _RAGGED_ROWS) else 0
-            for first in range(0, end, prompt_rows):
-                self._pass([work], [first], [min(first + prompt_rows, end)], keep=1)
-            firsts.append(end)
-        ends = [len(work.tokens) for work in works]
-        keep = 1 + len(works[0].tree) if len(works) == 1 else None
-        order = sorted(range(len(works)), key=lambda b: works[b].sequence.slot)
-        for group in _adjacent(order, [work.sequence.slot for work in works]):
-            logits = self._pass(
-                [works[b] for b in group],
-                [firsts[b] for b in group],
-                [ends[b] for b in group],
-                keep=keep,
-            )
-            for b, part in zip(group, logits, strict=True):
-                works[b].logits.append(part[-1 - len(works[b].tree) :])
+            end = work.root if size > (prompt_rows if alone else _RAGGED_ROWS) else 0
+            for chunk in work.chunks(0, end, prompt_rows):
+                self._pass([chunk], keep=1)
+            spans.append(Span(work, end, len(work.tokens)))
+        keep = 1 + len(works[0].depths) if len(works) == 1 else None
+        for run in adjacent(spans):
+            logits = self._pass([spans[i] for i in run], keep=keep)
+            for i, rows in zip(run, logits, strict=True):
+                works[i].logits.append(rows[-1 - len(works[i].depths) :])
 
-    def _run_fixed(self, work: _Work) -> None:
-        """A prompt in chunks of one width, then the root and the nodes in passes of another."""
-        root = work.num_pending - 1
-        width = _PROMPT_ROWS["invariant"]
-        for first in range(0, root, width):
-            self._pass([work], [first], [min(first + width, root)], keep=1, width=width)
-        for first in range(root, len(work.tokens), _SCORE_ROWS):
-            last = min(first + _SCORE_ROWS, len(work.tokens))
-            (logits,) = self._pass([work], [first], [last], keep=None, width=_SCORE_ROWS)
-            work.logits.append(logits)
+    def _run_fixed(self, works: Sequence[Work]) -> None:
+        """Prompts in chunks of one shape, then roots and nodes in shapes of proven equal bits."""
+        chunked = []
+        for work in works:
+            for chunk in work.chunks(0, work.root, _PROMPT_ROWS["invariant"]):
+                self._pass([chunk], keep=1, width=_PROMPT_ROWS["invariant"])
+            chunked.append(list(work.chunks(work.root, len(work.tokens), TILE)))
+        for wave in itertools.zip_longest(*chunked):
+            spans = [span for span in wave if span is not None]
+            for run in adjacent(spans, most=MOST_SEQUENCES):
+                self._run_proven([spans[i] for i in run])
+
+    def _run_proven(self, spans: list[Span]) -> None:
+        """Run spans in one pass if such a shape is proven, else halve them; one always is."""
+        # Powers of two keep the shapes to be proven few.
+        size = 1 << (len(spans).bit_length() - 1)
+        if size < len(spans):
+            self._run_proven(spans[:size])
+            self._run_proven(spans[size:])
+            return
+        width = self._proof.width(self, size, max(len(span) for span in spans))
+        if width is None:
+            self._run_proven(spans[: size // 2])
+            self._run_proven(spans[size // 2 :])
+            return
+        for span, rows in zip(spans, self._pass(spans, keep=None, width=width), strict=True):
+            span.work.logits.append(rows)
+
+    def score_shaped(self, rows: Sequence[Rows], width: int) -> list[Tensor]:
+        with torch.inference_mode():
+            works = [Work.of(self._sequences[part.sequence], part) for part in rows]
+            found = self._pass([Span(work, 0, width) for work in works], keep=None, width=width)
+        for work in works:
+            work.sequence.staged = (work.num_pending, len(work.depths))
+        return found
 
     def _pass(
-        self,
-        works: Sequence[_Work],
-        firsts: Sequence[int],
-        lasts: Sequence[int],
-        *,
-        keep: int | None,
-        width: int | None = None,
+        self, spans: Sequence[Span], *, keep: int | None, width: int | None = None
     ) -> list[Tensor]:
-        """Run rows `firsts[b]` to `lasts[b]` of each sequence; return their logits [rows, V].
+        """Run spans of neighbouring slots; return each one's logits [rows, V].
 
         `keep` asks for the last so many rows only (of a single sequence).
         """
-        width = width or max(last - first for first, last in zip(firsts, lasts, strict=True))
-        tokens, positions = [], []
-        for work, first, last in zip(works, firsts, lasts, strict=True):
-            # Rows that fill up the shape repeat the last one; nothing looks at them.
-            fill = width - (last - first)
-            tokens.append(work.tokens[first:last] + [work.tokens[last - 1]] * fill)
-            positions.append(work.positions[first:last] + [work.positions[last - 1]] * fill)
+        width = width or max(len(span) for span in spans)
         placement = Placement(
-            first=works[0].sequence.slot,
-            starts=tuple(w.sequence.cached + first for w, first in zip(works, firsts, strict=True)),
+            first=spans[0].work.sequence.slot,
+            starts=tuple(span.start for span in spans),
             width=width,
         )
-        self._cache.reserve(len(self._sequences), placement.end)
         bucket = -(-placement.end // _BUCKET[self.numerics]) * _BUCKET[self.numerics]
         self._cache.reserve(len(self._sequences), bucket)
+        positions = [span.padded(span.work.positions, width) for span in spans]
         position_ids = torch.tensor(positions, device=self.device)
-        branches = [
-            work.branches(first, last)
-            for work, first, last in zip(works, firsts, lasts, strict=True)
-        ]
-        plan = PassPlan(self._cache, placement, bucket, position_ids, branches)
+        plan = PassPlan(
+            self._cache,
+            placement,
+            bucket,
+            position_ids,
+            [span.branches() for span in spans],
+            tile=TILE if self.numerics == "invariant" else 1,
+        )
+        tokens = [span.padded(span.work.tokens, width) for span in spans]
         logits = self._forward(torch.tensor(tokens, device=self.device), position_ids, plan, keep)
         if keep is not None:
             return [logits[0, logits.shape[1] - keep :]]
-        return [logits[b, : lasts[b] - firsts[b]] for b in range(len(works))]
+        return [logits[b, : len(span)] for b, span in enumerate(spans)]
 
     def _forward(
         self, input_ids: Tensor, position_ids: Tensor, plan: PassPlan, keep: int | None
@@ -263,14 +228,15 @@ class TransformersTarget(Target):
     # -- the probe ------------------------------------------------------------------------------
 
     @torch.inference_mode()
-    def _probe(self) -> int:
-        """Compare a pass with the model's own answer; return the width of its logits."""
+    def _probe(self) -> None:
+        """Compare a pass with the model's own answer, and learn the width of its logits."""
         name = type(self.model).__name__
         tokens = [token % self.model.config.get_text_config().vocab_size for token in range(5, 12)]
         inputs = torch.tensor([tokens], device=self.device)
         sequence = self.open(len(tokens))
         try:
             expected = self.model(input_ids=inputs, use_cache=False).logits[0, 3:]
+            self.vocab_size = int(expected.shape[-1])
             self.score([Rows(sequence, tuple(tokens[:3]))])
             self.commit(sequence, ())
             rows = Rows(sequence, (tokens[3],), DraftTree.chain(tokens[4:]))
@@ -287,21 +253,8 @@ class TransformersTarget(Target):
                 f"(relative difference {float(difference):.1e}): its attention "
                 "has a feature not known"
             )
-        return int(expected.shape[-1])
 
 
 def _has_experts(model: PreTrainedModel) -> bool:
     config = model.config.get_text_config(decoder=True)
     return any(getattr(config, name, None) for name in ("num_experts", "num_local_experts"))
-
-
-def _adjacent(order: Sequence[int], slots: Sequence[int]) -> Iterator[list[int]]:
-    """Split sequences, in slot order, into runs of neighbouring slots."""
-    run: list[int] = []
-    for b in order:
-        if run and slots[b] != slots[run[-1]] + 1:
-            yield run
-            run = []
-        run.append(b)
-    if run:
-        yield run
