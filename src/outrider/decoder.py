@@ -13,8 +13,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from outrider.drafters import build_drafter
 from outrider.drafters.base import Drafter
-from outrider.engine.engine import Engine
-from outrider.engine.request import Request, check_prompt
+from outrider.engine.engine import Engine, check_engine_options
+from outrider.engine.request import Request, check_request
 from outrider.engine.result import Collector, Result
 from outrider.engine.session import Session
 from outrider.errors import OptionError, PromptError
@@ -51,6 +51,7 @@ def load(
     """
     if numerics not in ("fast", "invariant"):
         raise OptionError(f"numerics is {numerics!r}; it must be 'fast' or 'invariant'")
+    check_engine_options(rule, max_draft, max_batch)
     options: dict[str, Any] = {"device": device, "trust_remote_code": trust_remote_code}
     loaded = load_model(target, tokenizer=tokenizer, dtype=dtype, **options)
     model_target = TransformersTarget(loaded.model, numerics=numerics)
@@ -123,6 +124,10 @@ class Decoder:
         """Return plain decoding with the same target."""
         engine = Engine(self.engine.target, max_batch=self.engine.max_batch)
         return Decoder(engine, self._loaded)
+
+    def encode(self, prompt: Prompt, *, chat: bool = False) -> tuple[int, ...]:
+        """Return the ids a prompt stands for; `chat` wraps text as a user's message."""
+        return encode_prompt(prompt, self.tokenizer, chat=chat)
 
     def session(self) -> Session:
         """Open a conversation whose turns share one cache."""
@@ -208,6 +213,8 @@ class Decoder:
 
     def _params(self, params: SamplingParams | None, options: Mapping[str, Any]) -> SamplingParams:
         base = self.default_params if params is None else params
+        if not isinstance(base, SamplingParams):
+            raise OptionError(f"params is {base!r}; it must be SamplingParams")
         return base.with_options(**options) if options else base
 
     def _request(
@@ -219,9 +226,8 @@ class Decoder:
         session: Session | None,
         name: str = "request",
     ) -> Request:
-        prompt_ids = encode_prompt(prompt, self.tokenizer, chat=chat)
-        check_prompt(prompt_ids, self.engine.target)
-        return Request(
+        prompt_ids = self.encode(prompt, chat=chat)
+        request = Request(
             prompt_ids=prompt_ids,
             params=params,
             seed=secrets.randbits(63) if params.seed is None else params.seed,
@@ -231,6 +237,8 @@ class Decoder:
             session=session,
             name=name,
         )
+        check_request(request, self.engine.target)
+        return request
 
     def _prediction_ids(self, prediction: str | Sequence[int] | None) -> tuple[int, ...] | None:
         prediction = self._default_prediction if prediction is None else prediction

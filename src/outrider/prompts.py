@@ -9,6 +9,8 @@ from transformers import PreTrainedTokenizerBase
 
 from outrider.errors import PromptError
 
+_KINDS = "neither a text, nor a sequence of token ids (int), nor a sequence of messages (mapping)"
+
 
 def encode_prompt(
     prompt: str | Sequence[int] | Sequence[Mapping[str, str]],
@@ -24,11 +26,11 @@ def encode_prompt(
     if isinstance(prompt, str):
         if not prompt:
             raise PromptError("the prompt is empty: there is nothing to continue")
-        return (
-            _encode_chat([{"role": "user", "content": prompt}], tokenizer)
-            if chat
-            else (_encode_text(prompt, tokenizer))
-        )
+        if chat:
+            return _encode_chat([{"role": "user", "content": prompt}], tokenizer)
+        return _encode_text(prompt, tokenizer)
+    if isinstance(prompt, bytes) or not isinstance(prompt, Sequence):
+        raise PromptError(f"a prompt of type {type(prompt).__name__} is {_KINDS}")
     items = list(prompt)
     if not items:
         raise PromptError("the prompt is empty: there is nothing to continue")
@@ -38,7 +40,7 @@ def encode_prompt(
         return tuple(cast("list[int]", items))
     if all(isinstance(item, Mapping) for item in items):
         return _encode_chat(cast("list[Mapping[str, str]]", items), tokenizer)
-    raise PromptError("a prompt is a text, a sequence of token ids, or a sequence of messages")
+    raise PromptError(f"the prompt is {_KINDS}")
 
 
 def _encode_text(text: str, tokenizer: PreTrainedTokenizerBase | None) -> tuple[int, ...]:

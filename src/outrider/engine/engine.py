@@ -10,9 +10,11 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Generator, Iterable, Sequence
-from typing import Any
+from contextlib import ExitStack, suppress
+from typing import Any, get_args
 
 from outrider.drafters.base import Drafter
+from outrider.engine.proposal import check_proposal
 from outrider.engine.request import Request, RequestState
 from outrider.errors import DrafterWarning, OptionError
 from outrider.sampling.noise import KeyedRandomness
@@ -34,10 +36,7 @@ class Engine:
         max_draft: int | None = None,
         max_batch: int = 8,
     ) -> None:
-        if max_draft is not None and max_draft < 0:
-            raise OptionError(f"max_draft is {max_draft}; it must be 0 or more")
-        if max_batch < 1:
-            raise OptionError(f"max_batch is {max_batch}; it must be 1 or more")
+        check_engine_options(rule, max_draft, max_batch)
         self.target = target
         self.drafter = drafter
         self.rule: Rule = rule
@@ -67,8 +66,9 @@ class Engine:
                         self._end(active.pop(index))
                     yield index, chunk, state
         finally:
-            for state in active.values():
-                self._end(state)
+            with ExitStack() as stack:  # each request ends, whatever the end of another raises
+                for state in active.values():
+                    stack.callback(self._end, state)
 
     def _round(self, states: Sequence[RequestState]) -> list[Chunk]:
         started = time.perf_counter()
@@ -105,36 +105,44 @@ class Engine:
     def _begin(self, state: RequestState) -> None:
         if self.drafter is None:
             return
+        started = time.perf_counter()
         try:
             state.draft_state = self.drafter.begin(state.draft_request(self.rule))
+            state.is_drafted = True
         except Exception as error:  # noqa: BLE001  a drafter's fault must not cost the user the text
             self._drop([state], error)
+        state.stats.draft_s += time.perf_counter() - started
 
     def _propose(self, states: Sequence[RequestState]) -> list[DraftTree]:
         trees = [NO_DRAFT] * len(states)
         budgets = [state.budget(self.max_draft) for state in states]
-        asked = [
-            i for i, state in enumerate(states) if state.draft_state is not None and budgets[i] > 0
-        ]
+        asked = [i for i, state in enumerate(states) if state.is_drafted and budgets[i] > 0]
         if self.drafter is None or not asked:
             return trees
         try:
-            proposals = self.drafter.propose(
-                [states[i].draft_state for i in asked], [budgets[i] for i in asked]
+            proposals = list(
+                self.drafter.propose(
+                    [states[i].draft_state for i in asked], [budgets[i] for i in asked]
+                )
             )
-            for i, tree in zip(asked, proposals, strict=True):
-                self._check(tree, budgets[i])
-                trees[i] = states[i].trim(tree)
+            if len(proposals) != len(asked):
+                raise ValueError(f"{len(proposals)} trees proposed for {len(asked)} requests")
         except Exception as error:  # noqa: BLE001
             self._drop([states[i] for i in asked], error)
-            return [NO_DRAFT] * len(states)
+            return trees
+        for i, tree in zip(asked, proposals, strict=True):
+            try:
+                check_proposal(tree, budgets[i], self.target.vocab_size)
+                trees[i] = states[i].trim(tree)
+            except (TypeError, ValueError) as error:
+                self._drop([states[i]], error)
         return trees
 
     def _observe(self, states: Sequence[RequestState], chunks: Sequence[Chunk]) -> None:
         pairs = [
             (state, [token.id for token in chunk.tokens])
             for state, chunk in zip(states, chunks, strict=True)
-            if state.draft_state is not None and state.finish_reason is None
+            if state.is_drafted
         ]
         if self.drafter is None or not pairs:
             return
@@ -145,32 +153,39 @@ class Engine:
 
     def _end(self, state: RequestState) -> None:
         state.close()
-        if self.drafter is not None and state.draft_state is not None:
-            draft_state, state.draft_state = state.draft_state, None
-            self.drafter.end(draft_state)
+        if self.drafter is not None and state.is_drafted:
+            state.is_drafted = False
+            try:
+                self.drafter.end(state.draft_state)
+            except Exception as error:  # noqa: BLE001
+                self._drop([state], error)
 
     def _drop(self, states: Sequence[RequestState], error: Exception) -> None:
         assert self.drafter is not None
         reason = f"{type(error).__name__}: {error}"
         for state in states:
-            draft_state, state.draft_state = state.draft_state, None
             state.stats.drafter_error = reason
-            if draft_state is not None:
-                self.drafter.end(draft_state)
+            if state.is_drafted:
+                state.is_drafted = False
+                # It has raised once already; a second fault of the same drafter says no more.
+                with suppress(Exception):
+                    self.drafter.end(state.draft_state)
         warnings.warn(
             f"drafter {self.drafter.name} raised {reason}; decoding goes on without it",
             DrafterWarning,
             stacklevel=2,
         )
 
-    def _check(self, tree: DraftTree, budget: int) -> None:
-        if len(tree) > budget:
-            raise ValueError(f"{len(tree)} tokens proposed where {budget} were asked for")
-        for token in tree.tokens:
-            if not 0 <= token < self.target.vocab_size:
-                raise ValueError(
-                    f"token {token} proposed; the vocabulary ends at {self.target.vocab_size - 1}"
-                )
+
+def check_engine_options(rule: Rule, max_draft: int | None, max_batch: int) -> None:
+    """Raise OptionError for a rule that does not exist, or a limit out of its range."""
+    if rule not in get_args(Rule):
+        raise OptionError(f"rule is {rule!r}; it must be one of {', '.join(get_args(Rule))}")
+    for name, value, least in (("max_draft", max_draft, 0), ("max_batch", max_batch, 1)):
+        if value is None and name == "max_draft":
+            continue
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise OptionError(f"{name} is {value!r}; it must be an integer of at least {least}")
 
 
 def _draft_limit(target: Target, drafter: Drafter[Any] | None, max_draft: int | None) -> int:
