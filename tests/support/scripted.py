@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from random import Random
 
 import torch
 from torch import Tensor
 
-from outrider.drafters.base import Drafter, DraftRequest
+from outrider.drafters.base import Drafter, DraftRequest, DraftSampler
 from outrider.targets.base import Rows, ScoredRows, Target
 from outrider.trees.layout import row_paths
 from outrider.types import DraftTree, TokenIds
@@ -38,7 +39,7 @@ class ScriptedTarget(Target):
 
     @classmethod
     def saying(cls, text: Sequence[int], vocab_size: int, prompt: int = 1) -> ScriptedTarget:
-        """Return a target whose greedy text after `prompt` tokens is the given one, again and again."""
+        """Return a target whose greedy text after `prompt` tokens is the given one, repeated."""
 
         def logits(context: tuple[int, ...]) -> list[float]:
             row = [0.0] * vocab_size
@@ -135,3 +136,81 @@ def always(token: int) -> ScriptedDrafter:
 def silent() -> ScriptedDrafter:
     """Return a drafter that never proposes anything."""
     return ScriptedDrafter(lambda *_: DraftTree())
+
+
+def random_tokens(vocab_size: int, seed: int = 0) -> ScriptedDrafter:
+    """Return a drafter that proposes tokens drawn evenly, as many as it may."""
+    random = Random(seed)
+    return ScriptedDrafter(
+        lambda _, budget: DraftTree.chain([random.randrange(vocab_size) for _ in range(budget)])
+    )
+
+
+def random_trees(vocab_size: int, seed: int = 0, *, knows: Logits | None = None) -> ScriptedDrafter:
+    """Return a drafter that grows trees of random shape, some of whose tokens are likely ones.
+
+    With `knows`, every second token or so is the favourite of those logits after its own path.
+    """
+    random = Random(seed)
+
+    def propose(context: tuple[int, ...], budget: int) -> DraftTree:
+        tokens: list[int] = []
+        parents: list[int] = []
+        paths: list[tuple[int, ...]] = [()]
+        for _ in range(random.randint(0, budget)):
+            parent = random.randrange(-1, len(tokens))
+            token = random.randrange(vocab_size)
+            if knows is not None and random.random() < 0.6:
+                row = list(knows(context + paths[parent + 1]))
+                token = row.index(max(row))
+            if (parent, token) in zip(parents, tokens, strict=True):
+                continue  # siblings differ
+            tokens.append(token)
+            parents.append(parent)
+            paths.append((*paths[parent + 1], token))
+        return DraftTree(tuple(tokens), tuple(parents))
+
+    return ScriptedDrafter(propose)
+
+
+@dataclass
+class _Sampling:
+    tokens: list[int]
+    sampler: DraftSampler
+
+
+class SamplingDrafter(Drafter[_Sampling]):
+    """Draws chains from given draft logits with the request's own sampler, as a draft model does.
+
+    `mislabel` changes the q it hands over, for showing that a check would notice.
+    """
+
+    name = "sampling"
+
+    def __init__(
+        self, logits: Logits, *, mislabel: Callable[[Tensor], Tensor] | None = None
+    ) -> None:
+        self._logits = logits
+        self._mislabel = mislabel
+
+    def begin(self, request: DraftRequest) -> _Sampling:
+        return _Sampling(list(request.prompt_ids), request.sampler)
+
+    def propose(self, states: Sequence[_Sampling], budgets: Sequence[int]) -> list[DraftTree]:
+        return [self._chain(s, b) for s, b in zip(states, budgets, strict=True)]
+
+    def observe(self, states: Sequence[_Sampling], committed: Sequence[TokenIds]) -> None:
+        for state, tokens in zip(states, committed, strict=True):
+            state.tokens.extend(tokens)
+
+    def _chain(self, state: _Sampling, budget: int) -> DraftTree:
+        tokens: list[int] = []
+        laws: list[Tensor] = []
+        for _ in range(budget):
+            context = (*state.tokens, *tokens)
+            logits = torch.tensor(list(self._logits(context)), dtype=torch.float64)
+            token, law = state.sampler.draw(logits, len(context))
+            tokens.append(token)
+            if law is not None:
+                laws.append(law if self._mislabel is None else self._mislabel(law))
+        return DraftTree.chain(tokens, torch.stack(laws) if laws else None)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy as copy_module
 import functools
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -65,21 +67,20 @@ def tiny_model(
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         # Grouped matrix products know no float64.
-        model = AutoModelForCausalLM.from_config(
-            config, dtype=dtype, experts_implementation="eager"
-        )
+        from_config: Any = AutoModelForCausalLM.from_config  # untyped
+        model: Any = from_config(config, dtype=dtype, experts_implementation="eager")
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.dim() > 1:
                 parameter.mul_(scale)
     model.generation_config.pad_token_id = 0
-    return model.eval()
+    built: PreTrainedModel = model.eval()
+    return built
 
 
 def noisy_copy(model: PreTrainedModel, noise: float, seed: int = 1) -> PreTrainedModel:
     """Copy a model and add normal noise to every weight; no noise gives an exact copy."""
-    copy = type(model)(model.config).to(model.dtype).eval()
-    copy.load_state_dict(model.state_dict())
+    copy = deepcopy(model)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in copy.parameters():
@@ -102,7 +103,8 @@ def random_ids(length: int, seed: int = 0, vocab: int = VOCAB) -> tuple[int, ...
 
 def greedy_ids(model: PreTrainedModel, prompt: tuple[int, ...], count: int) -> list[int]:
     """Return what Transformers' own greedy generation adds to a prompt."""
-    output = model.generate(
+    generate: Any = model.generate  # untyped
+    output = generate(
         torch.tensor([prompt]),
         attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
         do_sample=False,
