@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy as copy_module
 import functools
 from copy import deepcopy
 from typing import Any

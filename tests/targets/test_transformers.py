@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support.tiny import ARCHITECTURES, random_ids, shared_model, tiny_model
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -13,6 +12,7 @@ from outrider.targets.base import Rows
 from outrider.targets.transformers import TransformersTarget
 from outrider.trees.layout import row_paths
 from outrider.types import DraftTree
+from support.tiny import ARCHITECTURES, random_ids, shared_model, tiny_model
 
 # Gemma's own attention rounds its weights to float32, even in a float64 model.
 _TOLERANCE = 1e-6
@@ -150,7 +150,7 @@ def test_invariant_rows_have_the_same_bits_in_any_company(dtype: torch.dtype) ->
     target = TransformersTarget(model, numerics="invariant")
     contexts = [random_ids(5 + 11 * seed, seed) for seed in range(5)]
     trees = [DraftTree.chain(random_ids(3 * seed, seed)) for seed in range(5)]
-    alone = []
+    alone: list[Tensor] = []
     for context, tree in zip(contexts, trees, strict=True):
         sequence = target.open(128)
         alone += target.score([Rows(sequence, context, tree)]).logits

@@ -12,7 +12,8 @@ from outrider.errors import NumericsError
 from outrider.sampling.draw import draw_row, highest, race_keys
 from outrider.sampling.noise import KeyedNoise, Stream
 from outrider.sampling.pipeline import LogitsPipeline
-from outrider.types import ROOT, DraftTree
+from outrider.trees.layout import row_paths
+from outrider.types import DraftTree
 
 
 class SampledRows:
@@ -36,7 +37,7 @@ class SampledRows:
     ) -> None:
         assert logits.shape[0] == 1 + len(tree), (logits.shape, len(tree))
         self._logits = logits
-        self._paths = _paths(tree)
+        self._paths = row_paths(tree)
         self._pipeline = pipeline
         self._noise = noise
         self._position = position
@@ -122,11 +123,3 @@ def draw_rows(requests: Sequence[SampledRows]) -> None:
         end = start + len(rows._paths)
         rows._drawn = drawn[start:end]
         start = end
-
-
-def _paths(tree: DraftTree) -> list[tuple[int, ...]]:
-    """Return the drafted tokens above and at each row: none for the root, then for each node."""
-    paths: list[tuple[int, ...]] = [()]
-    for token, parent in zip(tree.tokens, tree.parents, strict=True):
-        paths.append((*paths[parent - ROOT], token))
-    return paths

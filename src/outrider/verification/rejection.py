@@ -6,10 +6,11 @@ tree recursive rejection sampling without replacement (Jeon et al. 2402.14160).
 
 from __future__ import annotations
 
+from outrider.trees.layout import children
 from outrider.types import DraftTree, Verification
 from outrider.verification.base import Randomness, TargetRows
 from outrider.verification.law import at, draft_law, residual
-from outrider.verification.walk import children_by_row, walk
+from outrider.verification.walk import walk
 
 
 def verify_rejection(rows: TargetRows, tree: DraftTree, randomness: Randomness) -> Verification:
@@ -20,13 +21,13 @@ def verify_rejection(rows: TargetRows, tree: DraftTree, randomness: Randomness) 
     """
     if tree.q is None:
         return verify_point_mass(rows, tree, randomness)
-    children = children_by_row(tree)
+    below = children(tree)
     path: list[int] = []
     row = 0
     while True:
         p = rows.probs(row)
-        for rank, child in enumerate(children[row]):
-            q = draft_law(tree, children[row][: rank + 1], p)
+        for rank, child in enumerate(below[row]):
+            q = draft_law(tree, below[row][: rank + 1], p)
             ratio = at(p, tree.tokens[child]) / at(q, tree.tokens[child])
             if randomness.accept(child, min(1, ratio)):
                 path.append(child)

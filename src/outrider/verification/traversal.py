@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from outrider.trees.layout import children
 from outrider.types import DraftTree, Verification
 from outrider.verification.base import Randomness, TargetRows
 from outrider.verification.law import at, draft_law, residual
 from outrider.verification.rejection import verify_point_mass
-from outrider.verification.walk import children_by_row
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -48,10 +48,10 @@ def verify_traversal(rows: TargetRows, tree: DraftTree, randomness: Randomness) 
     """
     if tree.q is None:
         return verify_point_mass(rows, tree, randomness)
-    children = children_by_row(tree)
+    below = children(tree)
     levels = [_Level(row=0)]
     while True:
-        _descend(rows, tree, children, levels)
+        _descend(rows, tree, below, levels)
         leaf = levels[-1]
         if leaf.row == 0 or randomness.accept(leaf.row - 1, leaf.acceptance):
             p = rows.probs(leaf.row) if leaf.p is None else leaf.p
@@ -62,14 +62,14 @@ def verify_traversal(rows: TargetRows, tree: DraftTree, randomness: Randomness) 
 
 
 def _descend(
-    rows: TargetRows, tree: DraftTree, children: list[list[int]], levels: list[_Level]
+    rows: TargetRows, tree: DraftTree, below: list[list[int]], levels: list[_Level]
 ) -> None:
     """Extend `levels` along first remaining children to a leaf."""
     # Below a node that cannot be accepted nothing can: its rows need not even be asked for.
-    while (level := levels[-1]).acceptance > 0 and level.num_rejected < len(children[level.row]):
+    while (level := levels[-1]).acceptance > 0 and level.num_rejected < len(below[level.row]):
         if level.p is None:
             level.p = rows.probs(level.row)
-        *_, node = siblings = children[level.row][: level.num_rejected + 1]
+        *_, node = siblings = below[level.row][: level.num_rejected + 1]
         q = draft_law(tree, siblings, level.p)
         ratio = at(level.p, tree.tokens[node]) / at(q, tree.tokens[node])
         levels.append(_Level(node + 1, min(1, level.acceptance * ratio), q))

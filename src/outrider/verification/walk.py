@@ -4,15 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from outrider.trees.layout import children
 from outrider.types import DraftTree, Verification
-
-
-def children_by_row(tree: DraftTree) -> list[list[int]]:
-    """Return, for each row of the pass, the nodes hanging off it, in the order drafted."""
-    children: list[list[int]] = [[] for _ in range(len(tree) + 1)]
-    for node, parent in enumerate(tree.parents):
-        children[parent + 1].append(node)
-    return children
 
 
 def walk(tree: DraftTree, choose_token: Callable[[int], int]) -> Verification:
@@ -20,12 +13,12 @@ def walk(tree: DraftTree, choose_token: Callable[[int], int]) -> Verification:
 
     `choose_token(row)` is asked once for each row on the way; its last answer ends the walk.
     """
-    children = children_by_row(tree)
+    below = children(tree)
     path: list[int] = []
     row = 0
     while True:
         token = choose_token(row)
-        match = next((node for node in children[row] if tree.tokens[node] == token), None)
+        match = next((node for node in below[row] if tree.tokens[node] == token), None)
         if match is None:
             return Verification(tuple(path), token)
         path.append(match)
