@@ -99,8 +99,10 @@ class Branches:
 
     def apply(self, visible: Tensor, key_positions: Tensor) -> None:
         """Write the tree into one sequence's visibility [W, bucket] and key positions [bucket]."""
-        base, count = self._base, len(self._depths)
-        depths = torch.tensor(self._depths, device=key_positions.device)
+        base = self._base
+        # The nodes of later passes may lie beyond the keys that this one reads.
+        count = max(0, min(len(self._depths), len(key_positions) - base))
+        depths = torch.tensor(self._depths[:count], device=key_positions.device)
         key_positions[base : base + count] = depths + (base - 1)
         for row, nodes in self._seen:
             visible[row, base : base + count] = False

@@ -7,6 +7,7 @@ keys and values of different widths, layers on different devices).
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -40,6 +41,7 @@ class KVCache:
         self._layers: dict[int, tuple[Tensor, Tensor]] = {}
         self._slots = 0
         self._tokens = 0
+        self._used: defaultdict[int, int] = defaultdict(int)  # tokens ever written, by slot
 
     @property
     def num_layers(self) -> int:
@@ -72,6 +74,8 @@ class KVCache:
             self._layers[layer] = (self._empty_like(keys), self._empty_like(values))
         stored = self._layers[layer]
         last = placement.first + len(placement.starts)
+        for slot in range(placement.first, last):
+            self._used[slot] = max(self._used[slot], placement.end)
         for part, new in zip(stored, (keys, values), strict=True):
             _scatter(part[placement.first : last], new, placement)
         return (
@@ -90,15 +94,28 @@ class KVCache:
                 part[slot, :, start : start + len(rows)] = part[slot].index_select(1, index)
 
     @torch.inference_mode()
+    def clear(self, slot: int) -> None:
+        """Wipe what earlier sequences left in a slot.
+
+        Unread tokens are masked, but a NaN among them would still spoil every row: NaN * 0 is NaN.
+        """
+        used = self._used.pop(slot, 0)
+        for layer in self._layers.values():
+            for part in layer:
+                part[slot, :, :used] = 0
+
+    @torch.inference_mode()
     def move(self, source: int, destination: int, length: int) -> None:
-        """Copy the first `length` tokens of one slot over another."""
+        """Let one slot hold the first `length` tokens of another, and nothing else."""
+        self.clear(destination)
+        self._used[destination] = length
         for layer in self._layers.values():
             for part in layer:
                 part[destination, :, :length] = part[source, :, :length]
 
     def _empty_like(self, new: Tensor) -> Tensor:
         _, heads, _, width = new.shape
-        # Zeros, not garbage: unread slots are masked, but NaN * 0 would still be NaN.
+        # Zeros, not garbage, for the same reason as in `clear`.
         return new.new_zeros(self._slots, heads, self._tokens, width)
 
 

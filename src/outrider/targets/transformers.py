@@ -71,6 +71,7 @@ class TransformersTarget(ShapedTarget):
         self._next_handle += 1
         slot = len(self._sequences)
         self._cache.reserve(slot + 1, max_tokens)
+        self._cache.clear(slot)
         self._sequences[handle] = CachedSequence(slot)
         return handle
 
