@@ -70,9 +70,9 @@ def load_model(
         chosen_dtype = expanded_dtype(chosen_device)
     model = _read_model(source, chosen_dtype, trust_remote_code)
     require_supported(model.config, name=spec, model_class=type(model))
-    module: torch.nn.Module = model  # Transformers leaves `to` and `eval` untyped
+    module: torch.nn.Module = model  # Transformers narrows the type of `to`
     with _one_line(f"cannot move {spec} to {chosen_device}"):
-        module.to(chosen_device).eval()
+        module.to(chosen_device)
     return LoadedModel(model, tokenizer, spec)
 
 
