@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,22 @@ def save_tiny_model(
         from_config(config).save_pretrained(folder)
         if tokenizer:
             word_tokenizer().save_pretrained(folder)
+    return folder
+
+
+def add_own_class(folder: Path) -> Path:
+    """Make a saved Llama one whose classes come with it, as code."""
+    (folder / "own.py").write_text(
+        "from transformers import LlamaConfig, LlamaForCausalLM\n"
+        "class OwnConfig(LlamaConfig):\n"
+        "    model_type = 'own'\n"
+        "class OwnForCausalLM(LlamaForCausalLM):\n"
+        "    config_class = OwnConfig\n"
+    )
+    path = folder / "config.json"
+    own = {"AutoConfig": "own.OwnConfig", "AutoModelForCausalLM": "own.OwnForCausalLM"}
+    config = json.loads(path.read_text()) | {"model_type": "own", "auto_map": own}
+    path.write_text(json.dumps(config))
     return folder
 
 

@@ -114,6 +114,16 @@ def test_a_failed_build_leaves_nothing_and_passes_through(cache: Path) -> None:
     assert list(cache.iterdir()) == []
 
 
+def test_what_a_killed_build_left_is_removed_once_it_is_old(cache: Path) -> None:
+    old, fresh, other = (cache / name for name in (".entry.aaaa", ".entry.bbbb", ".next.cccc"))
+    for folder in (old, fresh, other):
+        (folder / "built").mkdir(parents=True)
+    for folder in (old, other):
+        os.utime(folder, (0, 0))
+    cached_folder("entry", Builder())
+    assert {path.name for path in cache.iterdir()} == {"entry", ".entry.bbbb", ".next.cccc"}
+
+
 def test_builders_at_the_same_time_end_with_one_intact_entry(cache: Path) -> None:
     both_building = threading.Barrier(2)
     build = Builder(lambda: void(both_building.wait(timeout=30)))

@@ -14,8 +14,9 @@ from transformers import LlamaModel
 from transformers.utils import logging as transformers_logging
 
 from outrider.errors import LoadError, OptionError, UnsupportedModelError
+from outrider.targets.inspection import inspect_pair
 from outrider.targets.loading import load_config, load_model, load_tokenizer
-from support.files import save_tiny_model, word_tokenizer, write_tiny_gguf
+from support.files import add_own_class, save_tiny_model, word_tokenizer, write_tiny_gguf
 from support.tiny import tiny_model
 
 
@@ -177,6 +178,20 @@ def test_models_outrider_cannot_drive_are_refused_before_their_weights_are_read(
     _edit_config(folder, model_type="vit")
     with pytest.raises(UnsupportedModelError, match="'vit' is not a causal language model"):
         load_model(str(folder))
+
+
+def test_code_that_comes_with_a_model_runs_only_if_trusted(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "own"))
+    monkeypatch.syspath_prepend(str(tmp_path / "own"))
+    add_own_class(folder)
+    with pytest.raises(LoadError, match="trust_remote_code"):
+        load_model(str(folder), device="cpu")
+    loaded = load_model(str(folder), device="cpu", trust_remote_code=True)
+    assert type(loaded.model).__name__ == "OwnForCausalLM"
+    report = inspect_pair(str(folder), trust_remote_code=True).target
+    assert (report.model_class, report.unsupported) == ("OwnForCausalLM", ())
 
 
 def test_a_loaded_model_is_used_as_it_stands() -> None:

@@ -12,8 +12,10 @@ import contextlib
 import hashlib
 import json
 import os
+import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,9 @@ from outrider.errors import LoadError
 _MANIFEST = "outrider-manifest.json"
 _DIGEST_LIMIT = 32 * 2**20
 """Files up to this many bytes are checked by digest as well as by size."""
+
+_ABANDONED_S = 24 * 3600.0
+"""A build folder untouched for this long was left by a process that was killed."""
 
 
 def cache_directory() -> Path:
@@ -53,6 +58,7 @@ def cached_folder(name: str, build: Callable[[Path], None]) -> Path:
         return entry
     try:
         root.mkdir(parents=True, exist_ok=True)
+        _sweep(root, name)
         workshop = tempfile.TemporaryDirectory(
             prefix=f".{name}.", dir=root, ignore_cleanup_errors=True
         )
@@ -77,6 +83,14 @@ def is_intact(entry: Path) -> bool:
         return bool(manifest == _describe(entry))
     except (OSError, ValueError):
         return False
+
+
+def _sweep(root: Path, name: str) -> None:
+    """Remove what killed builds of this entry have left behind."""
+    for path in root.glob(f".{name}.*"):
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - path.stat().st_mtime > _ABANDONED_S:
+                shutil.rmtree(path, ignore_errors=True)
 
 
 def _move_into_place(built: Path, entry: Path, *, discard: Path) -> None:

@@ -15,7 +15,7 @@ from outrider.targets.capabilities import (
     unsupported_reasons,
 )
 from outrider.targets.devices import expanded_dtype, parse_device, parse_dtype
-from outrider.targets.loading import read_config, read_tokenizer
+from outrider.targets.loading import brings_its_own_class, read_config, read_tokenizer
 from outrider.targets.quiet import quiet_transformers
 from outrider.targets.sources import Source, find_source
 
@@ -162,15 +162,16 @@ def _inspect_model(
     tokenizer = read_tokenizer(source, trust_remote_code)
     text_config = config.get_text_config(decoder=True)
     dtype = wanted or _stored_dtype(source, text_config)
-    unsupported = unsupported_reasons(config)
-    model = _without_weights(config, spec)
+    model = _without_weights(config, spec, trust_remote_code)
+    model_class = None if model is None else type(model)
+    unsupported = unsupported_reasons(config, model_class=model_class)
     parameters = None if model is None else sum(p.numel() for p in model.parameters())
     file_bytes = source.file_bytes()
     is_quantised = source.gguf is None and hasattr(config, "quantization_config")
     report = ModelReport(
         spec=spec,
         model_type=config.model_type,
-        model_class=None if model is None else type(model).__name__,
+        model_class=None if model_class is None else model_class.__name__,
         layers=getattr(text_config, "num_hidden_layers", None),
         parameters=parameters,
         dtype=str(dtype).removeprefix("torch."),
@@ -180,7 +181,7 @@ def _inspect_model(
         context_length=getattr(text_config, "max_position_embeddings", None),
         rows=text_config.vocab_size,
         vocabulary=len(tokenizer),
-        rollback=rollback_class(config),
+        rollback=rollback_class(config, model_class=model_class),
         unsupported=unsupported,
     )
     return report, tokenizer
@@ -195,18 +196,23 @@ def _stored_dtype(source: Source, config: PreTrainedConfig) -> torch.dtype:
     return getattr(config, "dtype", None) or torch.float32
 
 
-def _without_weights(config: PreTrainedConfig, spec: str) -> PreTrainedModel | None:
+def _without_weights(
+    config: PreTrainedConfig, spec: str, trust_remote_code: bool
+) -> PreTrainedModel | None:
     """Build the model with shapes and no storage; None if Transformers has no such causal model."""
     import torch
     from transformers import AutoModelForCausalLM
 
-    if causal_lm_class(config) is None:
+    is_trusted = trust_remote_code and brings_its_own_class(config)
+    if causal_lm_class(config) is None and not is_trusted:
         return None
     from_config: Any = AutoModelForCausalLM.from_config
     try:
         with quiet_transformers(), torch.device("meta"):
             # Only shapes matter; without storage, experts compute in bfloat16 alone.
-            model: PreTrainedModel = from_config(config, dtype=torch.bfloat16)
+            model: PreTrainedModel = from_config(
+                config, dtype=torch.bfloat16, trust_remote_code=trust_remote_code
+            )
     except Exception as error:
         reason = " ".join(str(error).split())
         raise LoadError(f"cannot load {spec}: no usable config.json ({reason})") from error

@@ -61,8 +61,7 @@ def load_model(
     chosen_device = parse_device(device)
     source = find_source(spec)
     config = read_config(source, trust_remote_code)
-    is_remote = "AutoModelForCausalLM" in (getattr(config, "auto_map", None) or {})
-    if not (trust_remote_code and is_remote):  # else its class is known only once it is loaded
+    if not (trust_remote_code and brings_its_own_class(config)):
         require_supported(config, name=spec)
     if tokenizer is None:
         tokenizer = read_tokenizer(source, trust_remote_code)
@@ -113,6 +112,11 @@ def _adopt(
         raise UnsupportedModelError(f"{name} is not supported: it has no language-model head")
     require_supported(model.config, name=name, model_class=type(model))
     return LoadedModel(model, tokenizer, name)
+
+
+def brings_its_own_class(config: PreTrainedConfig) -> bool:
+    """Whether the model's class comes with the checkpoint, to be known only once it is loaded."""
+    return "AutoModelForCausalLM" in (getattr(config, "auto_map", None) or {})
 
 
 def read_config(source: Source, trust_remote_code: bool) -> PreTrainedConfig:
@@ -177,4 +181,6 @@ def _one_line(problem: str) -> Iterator[None]:
         raise
     except Exception as error:
         reason = " ".join(str(error).split()) or type(error).__name__
+        if "trust_remote_code" in reason:
+            reason = "it brings code of its own, which runs only with trust_remote_code=True"
         raise LoadError(f"{problem} ({reason[:300]})") from error
