@@ -30,7 +30,8 @@ class ModelDrafter(Drafter[ModelState]):
 
     The cache is exact after every round: it keeps each drafted token that was accepted, and what
     was accepted but never read is read with the next proposal. Where the request outgrows the
-    draft model's context, the drafter rests.
+    draft model's context, the drafter rests. A committed id that the draft model does not have is
+    read as id 0: the drafts after it may be worse for it, the text never is.
     """
 
     name = "model"
@@ -78,17 +79,19 @@ class ModelDrafter(Drafter[ModelState]):
                     break
                 kept += 1
             valid = len(state.tokens) + kept
-            cached = self._model.cached(state.sequence)
-            self._model.crop(state.sequence, min(cached, valid))
             state.tokens.extend(tokens)
+            # The last token is always read again: its row is where the next draft begins.
+            cached = self._model.cached(state.sequence)
+            self._model.crop(state.sequence, min(cached, valid, len(state.tokens) - 1))
             state.drafted = []
 
     def end(self, state: ModelState) -> None:
         self._model.close(state.sequence)
 
     def _rows(self, state: ModelState) -> Rows:
-        cached = self._model.cached(state.sequence)
-        return Rows(state.sequence, tuple([*state.tokens, *state.drafted][cached:]))
+        unread = [*state.tokens, *state.drafted][self._model.cached(state.sequence) :]
+        known = self._model.vocab_size
+        return Rows(state.sequence, tuple(token if token < known else 0 for token in unread))
 
     def _over_target_ids(self, logits: Tensor) -> Tensor:
         """Give draft logits the target's width [V], with no chance for ids not shared."""
