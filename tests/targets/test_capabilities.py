@@ -111,8 +111,13 @@ def test_a_model_that_writes_no_text_is_refused() -> None:
 
 def test_models_outside_the_attention_interface_are_refused() -> None:
     (reason,) = unsupported_reasons(BloomConfig())
-    assert reason == "BloomForCausalLM does not use Transformers' attention interface"
+    assert reason == "BloomForCausalLM does not declare Transformers' attention interface"
     assert rollback_class(BloomConfig()).kind == "crop"
+
+
+def test_models_that_loop_over_their_layers_are_refused() -> None:
+    (reason,) = unsupported_reasons(AutoConfig.for_model("hrm_text"))
+    assert reason == "hrm_text runs the same layers several times for one token"
 
 
 def test_the_class_of_a_loaded_model_decides_over_the_look_up() -> None:

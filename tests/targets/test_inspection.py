@@ -131,7 +131,7 @@ def test_the_first_id_that_differs_is_reported(tmp_path: Path) -> None:
     ("architecture", "options", "reason", "kind"),
     [
         ("mamba", {}, "target: it has linear_attention layers", "refused"),
-        ("bloom", {}, "target: BloomForCausalLM does not use Transformers' attention", "crop"),
+        ("bloom", {}, "target: BloomForCausalLM does not declare Transformers' attention", "crop"),
     ],
 )
 def test_what_is_unsupported_is_reported_with_its_reason(

@@ -23,6 +23,9 @@ CROPPABLE_LAYERS = frozenset({"full_attention", "sliding_attention"})
 # A configuration that lists no layer types but has one of these keeps a running state.
 _STATE_FIELDS = ("conv_L_cache", "mamba_d_state", "ssm_state_size")
 
+# Their layers do not tell one run from the next, so there is no one place to cache a token in.
+_LOOPED_MODELS = frozenset({"hrm_text"})
+
 
 @dataclass(frozen=True, slots=True)
 class RollbackClass:
@@ -90,7 +93,9 @@ def unsupported_reasons(
     if rollback.kind == "refused" and rollback.reason is not None:
         reasons.append(rollback.reason)
     if model_class is not None and not getattr(model_class, "_supports_attention_backend", False):
-        reasons.append(f"{model_class.__name__} does not use Transformers' attention interface")
+        reasons.append(f"{model_class.__name__} does not declare Transformers' attention interface")
+    if config.model_type in _LOOPED_MODELS:
+        reasons.append(f"{config.model_type} runs the same layers several times for one token")
     return tuple(reasons)
 
 

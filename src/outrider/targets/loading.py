@@ -54,7 +54,6 @@ def load_model(
     Raises LoadError, UnsupportedModelError (not a causal language model, or one whose cache
     cannot be rolled back) and OptionError (dtype, device).
     """
-
     chosen_dtype = parse_dtype(dtype)
     if not isinstance(spec, str):
         return _adopt(spec, tokenizer, chosen_dtype, device)
