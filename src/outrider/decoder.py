@@ -52,20 +52,21 @@ def load(
     if numerics not in ("fast", "invariant"):
         raise OptionError(f"numerics is {numerics!r}; it must be 'fast' or 'invariant'")
     check_engine_options(rule, max_draft, max_batch)
-    options: dict[str, Any] = {"device": device, "trust_remote_code": trust_remote_code}
-    loaded = load_model(target, tokenizer=tokenizer, dtype=dtype, **options)
-    model_target = TransformersTarget(loaded.model, numerics=numerics)
+    if not isinstance(drafter, str | Drafter):
+        raise OptionError(f"drafter is {drafter!r}; it must be a spec (text) or a Drafter object")
     prediction = None
     if isinstance(drafter, str) and drafter.startswith("prediction:"):
         prediction = _read_prediction(drafter.removeprefix("prediction:"))
         drafter = "prediction"
-    if isinstance(drafter, str):
-        drafter_object = build_drafter(drafter, loaded, model_target.vocab_size, **options)
-    else:
-        drafter_object = drafter
-    engine = Engine(
-        model_target, drafter_object, rule=rule, max_draft=max_draft, max_batch=max_batch
+    options: dict[str, Any] = {"device": device, "trust_remote_code": trust_remote_code}
+    loaded = load_model(target, tokenizer=tokenizer, dtype=dtype, **options)
+    model_target = TransformersTarget(loaded.model, numerics=numerics)
+    built = (
+        build_drafter(drafter, loaded, model_target.vocab_size, **options)
+        if isinstance(drafter, str)
+        else drafter
     )
+    engine = Engine(model_target, built, rule=rule, max_draft=max_draft, max_batch=max_batch)
     return Decoder(engine, loaded, prediction=prediction)
 
 

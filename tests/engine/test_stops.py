@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from fake_tokenizers import text_tokenizer, word_tokenizer
+from fake_tokenizers import byte_tokenizer, text_tokenizer, word_tokenizer
 from torch import Tensor
 
 from outrider.drafters.base import Drafter
@@ -220,3 +220,17 @@ def test_one_request_that_stops_inside_a_block_leaves_the_others_alone() -> None
     assert (first.stats.rounds, first.stats.tokens) == (1, 3)
     assert second.token_ids == tuple(text * 5)
     assert [len(part) for part in target.passes] == [2, 1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("max_draft", [0, 1, 5])
+def test_characters_split_over_tokens_are_streamed_whole(max_draft: int) -> None:
+    """SERVE-5: pieces joined are the text; no replacement character is ever shown."""
+    text = "é漢字🙂 e\u0301!"
+    ids = list(text.encode())
+    target = ScriptedTarget.saying(ids, 257)
+    request = make_request((1,), tokenizer=byte_tokenizer(), max_new_tokens=len(ids))
+    engine = Engine(target, oracle(ids, 1), max_draft=max_draft)
+    chunks = [chunk for _, chunk, _ in engine.run([request])]
+    assert "".join(chunk.text for chunk in chunks) == text
+    assert all("\ufffd" not in chunk.text for chunk in chunks)
+    assert sum(len(chunk.tokens) for chunk in chunks) == len(ids)

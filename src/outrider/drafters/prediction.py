@@ -83,6 +83,7 @@ class PredictionDrafter(Drafter[PredictionState]):
     """
 
     name = "prediction"
+    needs_prediction = True
 
     def __init__(self, *, length: int = HORIZON, min_expected: float = 1.25) -> None:
         if length < 1:
