@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -198,3 +200,11 @@ def test_a_path_outside_the_tree_is_an_error() -> None:
     target.score([Rows(sequence, (1, 2))])
     with pytest.raises(ValueError, match="path"):
         target.commit(sequence, (0,))
+
+
+def test_a_model_that_runs_a_layer_twice_is_refused_before_any_work() -> None:
+    model = tiny_model()
+    layers: Any = model.model.layers
+    layers[1].self_attn.layer_idx = 0
+    with pytest.raises(UnsupportedModelError, match="layer 0 twice"):
+        TransformersTarget(model)

@@ -89,7 +89,8 @@ class ModelDrafter(Drafter[ModelState]):
         self._model.close(state.sequence)
 
     def _rows(self, state: ModelState) -> Rows:
-        unread = [*state.tokens, *state.drafted][self._model.cached(state.sequence) :]
+        cached, committed = self._model.cached(state.sequence), len(state.tokens)
+        unread = state.tokens[cached:] + state.drafted[max(0, cached - committed) :]
         known = self._model.vocab_size
         return Rows(state.sequence, tuple(token if token < known else 0 for token in unread))
 

@@ -54,6 +54,20 @@ class PassPlan:
         self._visible: Tensor | None = None
         self._key_positions: Tensor | None = None
         self._biases: dict[tuple[object, ...], Tensor] = {}
+        self._written: set[int] = set()
+
+    def write(self, module: nn.Module, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Store a layer's new keys and values; return all that the rows may look at.
+
+        Raises UnsupportedModelError for a layer without an index, or one run twice in a pass.
+        """
+        layer = getattr(module, "layer_idx", None)
+        if not isinstance(layer, int):
+            raise UnsupportedModelError(f"{type(module).__name__} does not say which layer it is")
+        if layer in self._written:
+            raise UnsupportedModelError(f"{type(module).__name__} runs layer {layer} twice a pass")
+        self._written.add(layer)
+        return self.cache.write(layer, key, value, self.placement, self.bucket)
 
     def bias(self, window: int | None, groups: int, like: Tensor) -> Tensor:
         """Return the additive mask [B, 1, groups * (W + fill), bucket]: 0 to look, -inf not to.
@@ -130,10 +144,7 @@ def cached_attention(
     _refuse_unknown(module, attention_mask, dropout, outrider_plan, others)
     assert outrider_plan is not None
     plan = outrider_plan
-    layer = getattr(module, "layer_idx", None)
-    if not isinstance(layer, int):
-        raise UnsupportedModelError(f"{type(module).__name__} does not say which layer it is")
-    keys, values = plan.cache.write(layer, key, value, plan.placement, plan.bucket)
+    keys, values = plan.write(module, key, value)
     query = functional.pad(query, (0, 0, 0, plan.fill)) if plan.fill else query
     batch, heads, width, size = query.shape
     groups = heads // keys.shape[1]
