@@ -176,6 +176,15 @@ def test_a_minimum_length_holds_in_every_row_of_a_block() -> None:
         assert_same(decode(shared_target(), request, drafter, max_draft=5), plain)
 
 
+@pytest.mark.parametrize("max_draft", [0, 2, 3, 5, 9])
+def test_a_minimum_length_ends_within_a_block_too(max_draft: int) -> None:
+    """STOP-9: a target that would always end, and drafts that never do."""
+    target = ScriptedTarget(lambda _: [0.0, 2.0, 3.0, 0.0], 4)
+    request = make_request((0,), eos=[2], min_new_tokens=4, max_new_tokens=20)
+    result = decode(target, request, always(1), max_draft=max_draft)
+    assert (result.token_ids, result.finish_reason) == ((1, 1, 1, 1, 2), "stop")
+
+
 def test_an_end_of_text_that_may_not_come_yet_is_no_reason_to_draft_less() -> None:
     found, plain = scripted([5, 6, 7], eos=[6], ignore_eos=True, max_new_tokens=20)
     assert_same(found, plain)
