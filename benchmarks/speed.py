@@ -63,6 +63,7 @@ def main() -> None:
     parser.add_argument(
         "--limit", type=int, default=None, help="use only the first so many prompts"
     )
+    parser.add_argument("--task", default=None, help="use only the prompts of this kind")
     parser.add_argument("--temperature", type=float, default=0.0)
     options = parser.parse_args()
     tallies: dict[str, dict[str, Tally]] = defaultdict(lambda: defaultdict(Tally))
@@ -73,6 +74,7 @@ def main() -> None:
             for name in names
         }
         prompts = read_prompts(options.prompts, decoders["none"], options.limit)
+        prompts = [p for p in prompts if options.task in (None, p.task)]
         for decoder in decoders.values():  # the first passes of a process are slow
             decoder.generate(prompts[0].ids, max_new_tokens=8)
         for index, prompt in enumerate(prompts):
