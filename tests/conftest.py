@@ -9,4 +9,5 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import torch
 
-torch.set_num_threads(min(2, os.cpu_count() or 1))
+# Tiny models gain nothing from a second thread, and lose much when the machine is busy.
+torch.set_num_threads(1)

@@ -13,6 +13,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from outrider.drafters import build_drafter
 from outrider.drafters.base import Drafter
+from outrider.drafters.spec import parse_spec
 from outrider.engine.engine import Engine, check_engine_options
 from outrider.engine.request import Request, check_request
 from outrider.engine.result import Collector, Result
@@ -54,18 +55,17 @@ def load(
     check_engine_options(rule, max_draft, max_batch)
     if not isinstance(drafter, str | Drafter):
         raise OptionError(f"drafter is {drafter!r}; it must be a spec (text) or a Drafter object")
+    # What can be refused is refused before a model is read.
+    spec = parse_spec(drafter) if isinstance(drafter, str) else None
     prediction = None
-    if isinstance(drafter, str) and drafter.startswith("prediction:"):
-        prediction = _read_prediction(drafter.removeprefix("prediction:"))
-        drafter = "prediction"
+    if spec is not None and spec.kind == "prediction" and spec.argument is not None:
+        prediction = _read_prediction(spec.argument)
     options: dict[str, Any] = {"device": device, "trust_remote_code": trust_remote_code}
     loaded = load_model(target, tokenizer=tokenizer, dtype=dtype, **options)
     model_target = TransformersTarget(loaded.model, numerics=numerics)
-    built = (
-        build_drafter(drafter, loaded, model_target.vocab_size, **options)
-        if isinstance(drafter, str)
-        else drafter
-    )
+    built = None if isinstance(drafter, str) else drafter
+    if spec is not None:
+        built = build_drafter(spec, loaded, model_target.vocab_size, **options)
     engine = Engine(model_target, built, rule=rule, max_draft=max_draft, max_batch=max_batch)
     return Decoder(engine, loaded, prediction=prediction)
 

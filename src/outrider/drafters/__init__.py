@@ -1,48 +1,48 @@
-"""Drafters, and the words users choose one with."""
+"""Drafters, and how one is built from what the user asks for."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from outrider.errors import OptionError
-
 if TYPE_CHECKING:
     from outrider.drafters.base import Drafter
+    from outrider.drafters.spec import DrafterSpec
     from outrider.targets.loading import LoadedModel
-
-SPECS = "none, ngram, suffix, prediction, model:ID_OR_PATH"
 
 
 def build_drafter(
-    spec: str, target: LoadedModel, vocab_size: int, *, device: Any, trust_remote_code: bool
+    spec: DrafterSpec,
+    target: LoadedModel,
+    vocab_size: int,
+    *,
+    device: Any,
+    trust_remote_code: bool,
 ) -> Drafter[Any] | None:
     """Build the drafter a spec names for a target with `vocab_size` logits.
 
-    Raises OptionError for an unknown spec, LoadError for a model that cannot be loaded, and
-    VocabularyMismatchError for one whose ids mean something else.
+    Raises LoadError for a model that cannot be loaded, and VocabularyMismatchError for one whose
+    ids mean something else.
     """
-    kind, _, argument = spec.partition(":")
-    if kind == "model":
-        if not argument:
-            raise OptionError("drafter 'model:' names no model; write model:ID_OR_PATH")
-        return _build_model_drafter(argument, target, vocab_size, device, trust_remote_code)
-    if argument or spec.endswith(":"):
-        raise OptionError(f"drafter {spec!r} is unknown; known are {SPECS}")
-    if kind == "none":
-        return None
-    if kind == "ngram":
-        from outrider.drafters.ngram import NgramDrafter
+    match spec.kind:
+        case "none":
+            return None
+        case "ngram":
+            from outrider.drafters.ngram import NgramDrafter
 
-        return NgramDrafter()
-    if kind == "suffix":
-        from outrider.drafters.suffix import SuffixDrafter
+            return NgramDrafter()
+        case "suffix":
+            from outrider.drafters.suffix import SuffixDrafter
 
-        return SuffixDrafter()
-    if kind == "prediction":
-        from outrider.drafters.prediction import PredictionDrafter
+            return SuffixDrafter()
+        case "prediction":
+            from outrider.drafters.prediction import PredictionDrafter
 
-        return PredictionDrafter()
-    raise OptionError(f"drafter {spec!r} is unknown; known are {SPECS}")
+            return PredictionDrafter()
+        case "model":
+            assert spec.argument is not None
+            return _build_model_drafter(
+                spec.argument, target, vocab_size, device, trust_remote_code
+            )
 
 
 def _build_model_drafter(

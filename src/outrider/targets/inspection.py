@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from outrider.drafters import SPECS
+from outrider.drafters.spec import parse_spec
 from outrider.drafters.vocabulary import VocabularyMatch, compare_vocabularies
-from outrider.errors import LoadError, OptionError, VocabularyMismatchError
+from outrider.errors import LoadError, VocabularyMismatchError
 from outrider.targets.capabilities import (
     RollbackClass,
     causal_lm_class,
@@ -135,16 +135,14 @@ def inspect_pair(
     A GGUF file's tokenizer is converted on first use. What is unsupported is part of the report;
     LoadError is raised only for what cannot be found or read, OptionError for an unknown drafter.
     """
-    kind, _, model_spec = (drafter or "none").partition(":")
-    if kind not in {known.partition(":")[0] for known in SPECS.split(", ")}:
-        raise OptionError(f"drafter {drafter!r} is unknown; known are {SPECS}")
+    drafter_spec = parse_spec(drafter or "none")
+    kind = drafter_spec.kind
     wanted = parse_dtype(dtype)
     target_report, target_tokenizer = _inspect_model(target, wanted, trust_remote_code)
     if kind != "model":
         return PairReport(target_report, kind)
-    if not model_spec:
-        raise OptionError("drafter 'model:' names no model; write model:ID_OR_PATH")
-    draft_report, draft_tokenizer = _inspect_model(model_spec, wanted, trust_remote_code)
+    assert drafter_spec.argument is not None
+    draft_report, draft_tokenizer = _inspect_model(drafter_spec.argument, wanted, trust_remote_code)
     try:
         match = compare_vocabularies(
             target_tokenizer, draft_tokenizer, target_report.rows, draft_report.rows
