@@ -22,17 +22,19 @@ def blocks(text: str, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", text, flags=re.DOTALL)
 
 
+def python_of(page: Path) -> str:
+    return "\n".join(blocks(page.read_text(encoding="utf-8"), "python"))
+
+
 def commands() -> list[str]:
     lines = [line for block in blocks(README, "console") for line in block.splitlines()]
     return [line for line in lines if line.startswith("outrider ")]
 
 
 @pytest.mark.embedded
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [p for p in PAGES if python_of(p)], ids=lambda page: page.name)
 def test_the_python_of_a_page_runs(page: Path) -> None:
-    block = "\n".join(blocks(page.read_text(encoding="utf-8"), "python"))
-    if not block:
-        pytest.skip("no Python on this page")
+    block = python_of(page)
     with contextlib.redirect_stdout(io.StringIO()) as shown:
         exec(compile(block, page.name, "exec"), {})
     assert shown.getvalue().strip()
