@@ -37,6 +37,16 @@ def assert_rows(
         torch.testing.assert_close(row, expected, rtol=_TOLERANCE, atol=_TOLERANCE)
 
 
+def assert_same_bits_alone(
+    target: TransformersTarget, sequence: int, tokens: tuple[int, ...], rows: Tensor
+) -> None:
+    """Score the tokens one by one and compare each with its row of a wider pass, bit for bit."""
+    for row, token in zip(rows, tokens, strict=True):
+        (alone,) = target.score([Rows(sequence, (token,))]).logits
+        target.commit(sequence, ())
+        assert torch.equal(alone[0], row)
+
+
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_each_row_of_a_tree_is_what_the_model_says_after_its_own_path(architecture: str) -> None:
     model = shared_model(architecture)
@@ -140,10 +150,7 @@ def test_invariant_rows_have_the_same_bits_alone_and_with_drafts(dtype: torch.dt
     sequence = target.open(128)
     (together,) = target.score([Rows(sequence, context, DraftTree.chain(drafts))]).logits
     target.commit(sequence, ())
-    for row, token in zip(together[1:], drafts, strict=True):
-        (alone,) = target.score([Rows(sequence, (token,))]).logits
-        target.commit(sequence, ())
-        assert torch.equal(alone[0], row)
+    assert_same_bits_alone(target, sequence, drafts, together[1:])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -169,10 +176,7 @@ def test_invariant_bits_do_not_change_where_a_key_bucket_ends() -> None:
     sequence = target.open(600)
     (together,) = target.score([Rows(sequence, context, DraftTree.chain(drafts))]).logits
     target.commit(sequence, ())
-    for row, token in zip(together[1:], drafts, strict=True):
-        (alone,) = target.score([Rows(sequence, (token,))]).logits
-        target.commit(sequence, ())
-        assert torch.equal(alone[0], row)
+    assert_same_bits_alone(target, sequence, drafts, together[1:])
 
 
 def test_the_model_is_left_as_it_was_even_after_an_error() -> None:
