@@ -31,6 +31,10 @@ class UnsupportedModelError(OutriderError):
     """A model outrider cannot drive without risking wrong text; names the layer or feature."""
 
 
+class CompilerError(OutriderError):
+    """A pass that cannot be compiled here: no working compiler, or a model it cannot trace."""
+
+
 class VocabularyMismatchError(OutriderError):
     """A drafter whose token ids mean something else than the target's; names the first such id."""
 

@@ -93,7 +93,7 @@ def test_growing_keeps_what_is_held(cache: KVCache) -> None:
 
 def test_a_layer_first_seen_later_has_the_same_room(cache: KVCache) -> None:
     cache.write(7, rows([5.0]), rows([5.0]), Placement(2, (6,), 1), 8)
-    assert cache.num_layers == 2
+    assert cache.layers == [0, 7]
 
 
 def test_a_moved_sequence_leaves_nothing_of_the_slots_last_owner(cache: KVCache) -> None:

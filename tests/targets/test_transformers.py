@@ -121,7 +121,7 @@ def test_a_crop_forgets_what_follows() -> None:
 
 def test_a_prompt_in_chunks_is_the_prompt_in_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     """BATCH-3: a pass forced through in pieces gives what the whole gives."""
-    monkeypatch.setitem(TransformersTarget.__init__.__globals__["_PROMPT_ROWS"], "fast", 4)
+    monkeypatch.setattr("outrider.targets.eager._PROMPT_ROWS", 4)
     model = shared_model("mistral")
     target = TransformersTarget(model)
     context = random_ids(31)

@@ -50,6 +50,21 @@ class Target(ABC):
     preferred_rows: int | None
     """Rows a pass costs nothing extra to fill, if the target works in fixed shapes."""
 
+    def pass_rows(self, counts: Sequence[int]) -> int:
+        """Return the rows the model computes for a pass over sequences of so many rows each.
+
+        More than their sum where a pass is padded to a rectangle or to fixed shapes.
+        """
+        return sum(counts)
+
+    def require_room(self, sequences: int, tokens: int, rows: int) -> None:
+        """Raise OptionError, with the numbers, if so many more sequences do not fit in memory.
+
+        Each may hold `tokens` tokens; a pass has at most `rows` rows whose logits are kept. A
+        target that cannot tell lets everything through.
+        """
+        return
+
     @abstractmethod
     def open(self, max_tokens: int) -> int:
         """Reserve a sequence for at most `max_tokens` tokens, and return its handle."""

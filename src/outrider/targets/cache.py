@@ -39,19 +39,25 @@ class KVCache:
 
     def __init__(self) -> None:
         self._layers: dict[int, tuple[Tensor, Tensor]] = {}
+        self._tensors: list[Tensor] | None = None  # of all layers, until one is stored anew
         self._slots = 0
         self._tokens = 0
         self._used: defaultdict[int, int] = defaultdict(int)  # tokens ever written, by slot
 
     @property
-    def num_layers(self) -> int:
-        """Layers that have written so far."""
-        return len(self._layers)
-
-    @property
     def num_bytes(self) -> int:
         """Bytes held."""
         return sum(part.nbytes for layer in self._layers.values() for part in layer)
+
+    @property
+    def bytes_per_token(self) -> int:
+        """Bytes of one token in all layers that have written so far."""
+        stored = self._slots * self._tokens
+        return self.num_bytes // stored if stored else 0
+
+    def holds(self, slots: int, tokens: int) -> bool:
+        """Whether there is room for so many slots of so many tokens already."""
+        return slots <= self._slots and tokens <= self._tokens
 
     @torch.inference_mode()
     def reserve(self, slots: int, tokens: int) -> None:
@@ -63,6 +69,7 @@ class KVCache:
         for index, (keys, values) in self._layers.items():
             self._layers[index] = (_grown(keys, slots, tokens), _grown(values, slots, tokens))
         self._slots, self._tokens = slots, tokens
+        self._tensors = None
 
     def write(
         self, layer: int, keys: Tensor, values: Tensor, placement: Placement, bucket: int
@@ -72,16 +79,34 @@ class KVCache:
         """
         if layer not in self._layers:
             self._layers[layer] = (self._empty_like(keys), self._empty_like(values))
+            self._tensors = None
         stored = self._layers[layer]
         last = placement.first + len(placement.starts)
         for slot in range(placement.first, last):
-            self._used[slot] = max(self._used[slot], placement.end)
+            self.touch(slot, placement.end)
         for part, new in zip(stored, (keys, values), strict=True):
             _scatter(part[placement.first : last], new, placement)
         return (
             stored[0][placement.first : last, :, :bucket],
             stored[1][placement.first : last, :, :bucket],
         )
+
+    @property
+    def layers(self) -> list[int]:
+        """The layers that have written so far."""
+        return sorted(self._layers)
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """The keys of each layer in `layers`, then the values of each."""
+        if self._tensors is None:
+            stored = [self._layers[layer] for layer in self.layers]
+            self._tensors = [keys for keys, _ in stored] + [values for _, values in stored]
+        return self._tensors
+
+    def touch(self, slot: int, end: int) -> None:
+        """Take note that the tokens of a slot up to `end` are written by others."""
+        self._used[slot] = max(self._used[slot], end)
 
     @torch.inference_mode()
     def compact(self, slot: int, start: int, rows: Sequence[int]) -> None:

@@ -76,6 +76,12 @@ def cached_folder(name: str, build: Callable[[Path], None]) -> Path:
     return entry
 
 
+def intact_entry(name: str) -> Path | None:
+    """Return the cache entry `name` if there is one, whole; builds nothing."""
+    entry = cache_directory() / name
+    return entry if is_intact(entry) else None
+
+
 def is_intact(entry: Path) -> bool:
     """Whether the folder holds exactly what its manifest says."""
     try:

@@ -37,7 +37,7 @@ class ShapeProof:
     def _holds(self, target: ShapedTarget, sequences: int, width: int) -> bool:
         shape = (sequences, width)
         if shape not in self._same_bits:
-            self._same_bits[shape] = _compare(target, sequences, width)
+            self._same_bits[shape] = same_bits(target, sequences, width)
         return self._same_bits[shape]
 
 
@@ -49,7 +49,7 @@ class ShapedTarget(Target):
         raise NotImplementedError
 
 
-def _compare(target: ShapedTarget, sequences: int, width: int) -> bool:
+def same_bits(target: ShapedTarget, sequences: int, width: int) -> bool:
     """Score the same rows in a shape and in the reference shape, and compare their bits."""
     generator = torch.Generator().manual_seed(sequences)
     size = (sequences, _CONTEXT + TILE)

@@ -1,35 +1,35 @@
 """A Transformers decoder as a target: one pass scores the drafts of many sequences.
 
-`numerics="fast"` gives a pass just the rows it needs. `numerics="invariant"` makes a row's bits
-independent of what else is in the pass: prompts are read in chunks of one shape, attention always
-has the same number of query rows and whole buckets of keys, and a pass takes only shapes that were
-seen to give each row the bits it has in the reference shape.
+How rows get through the model is the business of its passes: eager or compiled, and under
+`numerics="invariant"` such that a row's bits do not depend on what else is in the pass.
 """
 
 from __future__ import annotations
 
-import inspect
-import itertools
-import time
+import logging
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
-from torch import Tensor
 from transformers import PreTrainedModel
 
-from outrider.errors import UnsupportedModelError
-from outrider.targets.attention import AttentionSwitch, PassPlan
+from outrider.errors import CompilerError, UnsupportedModelError
 from outrider.targets.base import Rows, ScoredRows
-from outrider.targets.cache import KVCache, Placement
+from outrider.targets.cache import KVCache
 from outrider.targets.capabilities import require_supported
+from outrider.targets.compiled import CompiledPasses
 from outrider.targets.context import usable_positions
-from outrider.targets.shapes import MOST_SEQUENCES, TILE, ShapedTarget, ShapeProof
-from outrider.targets.work import CachedSequence, Span, Work, adjacent
+from outrider.targets.eager import EagerPasses, FixedPasses
+from outrider.targets.graph import compiled_pass, find_pass
+from outrider.targets.graphed import GraphedPasses, can_be_graphed
+from outrider.targets.memory import plan_memory, require_fits
+from outrider.targets.offload import execution_device
+from outrider.targets.passes import Passes
+from outrider.targets.shapes import ShapedTarget, same_bits
+from outrider.targets.work import CachedSequence, Work
 from outrider.types import DraftTree, Numerics
 
-_PROMPT_ROWS = {"fast": 512, "invariant": 64}
-_RAGGED_ROWS = 16  # pending tokens that may still share a pass with other sequences
-_BUCKET = {"fast": 64, "invariant": 512}
+_LOGGER = logging.getLogger("outrider")
 
 
 class TransformersTarget(ShapedTarget):
@@ -40,7 +40,16 @@ class TransformersTarget(ShapedTarget):
     driven faithfully is refused (`UnsupportedModelError`).
     """
 
-    def __init__(self, model: PreTrainedModel, *, numerics: Numerics = "fast") -> None:
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        *,
+        numerics: Numerics = "fast",
+        compile: bool | None = False,
+    ) -> None:
+        """`compile`: True compiles the passes if need be, and stays eager, with a line that says
+        so, where that cannot be done; None uses what was compiled before, if anything was.
+        """
         name = type(model).__name__
         require_supported(model.config, name=name, model_class=type(model))
         if numerics == "invariant" and _has_experts(model):
@@ -52,19 +61,75 @@ class TransformersTarget(ShapedTarget):
             raise UnsupportedModelError("the model is in training mode: call model.eval() first")
         self.model = model
         self.numerics = numerics
-        self.device = next(model.get_input_embeddings().parameters()).device
+        self.device = execution_device(model)
         self.max_positions = usable_positions(model.config)
-        self.preferred_rows = TILE if numerics == "invariant" else None
-        self._keeps_logits = "logits_to_keep" in inspect.signature(model.forward).parameters
-        self._switch = AttentionSwitch(model)
         self._cache = KVCache()
-        self._proof = ShapeProof()
         self._sequences: dict[int, CachedSequence] = {}
         self._next_handle = 0
-        self._seconds = 0.0
+        self._passes: Passes = self._eager_passes()
         self._probe()
+        self.is_compiled = compile is not False and self._use_compiled(must=compile is True)
+        self.preferred_rows = self._passes.preferred_rows
+
+    def _eager_passes(self) -> Passes:
+        if self.numerics == "invariant":
+            return FixedPasses(self.model, self._cache, self.device, self)
+        return EagerPasses(self.model, self._cache, self.device)
+
+    def _use_compiled(self, *, must: bool) -> bool:
+        """Change over to compiled passes: made now if they `must` be, else only if they exist."""
+        if self.device.type == "cuda":
+            return self._use_graphs(fuse=must)
+        try:
+            run = compiled_pass(self.model, self._cache) if must else find_pass(self.model)
+        except CompilerError as error:
+            _LOGGER.warning("passes run eagerly: %s", error)
+            return False
+        if run is None:
+            return False
+        eager, few_rows = self._passes, self.numerics == "invariant"
+        self._passes = CompiledPasses(run, self._cache, self.device, few_rows=few_rows)
+        self._probe()
+        if few_rows and not all(same_bits(self, 2, width) for width in (1, 4)):
+            _LOGGER.warning("passes run eagerly: compiled ones change the bits of rows here")
+            self._passes = eager
+        return self._passes is not eager
+
+    def _use_graphs(self, *, fuse: bool) -> bool:
+        """Change over to CUDA graphs, fused by the compiler first if that was asked for."""
+        if self.numerics == "invariant" or not can_be_graphed(self.model):
+            if fuse:
+                _LOGGER.warning("passes run eagerly: invariant ones and some models have no graphs")
+            return False
+        eager = self._passes
+        self._passes = graphed = GraphedPasses(self.model, self._cache, self.device, fuse=fuse)
+        try:
+            self._probe()
+        except UnsupportedModelError as error:
+            _LOGGER.warning("passes run eagerly: %s", error)
+            self._passes = eager
+        return self._passes is graphed and graphed.is_graphed
+
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes the cache of all sequences holds."""
+        return self._cache.num_bytes
 
     # -- the contract ---------------------------------------------------------------------------
+
+    def require_room(self, sequences: int, tokens: int, rows: int) -> None:
+        slots = len(self._sequences) + sequences
+        if self._cache.holds(slots, tokens):
+            return
+        plan = plan_memory(
+            self.model,
+            sequences=slots,
+            tokens=tokens,
+            rows=rows,
+            kv_bytes_per_token=self._cache.bytes_per_token,
+        )
+        # What is held is held already, until it has been copied over.
+        require_fits(replace(plan, cache=plan.cache - self._cache.num_bytes))
 
     def open(self, max_tokens: int) -> int:
         handle = self._next_handle
@@ -105,126 +170,28 @@ class TransformersTarget(ShapedTarget):
         state.cached += num_pending + len(path)
         state.staged = None
 
+    def pass_rows(self, counts: Sequence[int]) -> int:
+        return self._passes.rows(counts)
+
     def score(self, rows: Sequence[Rows]) -> ScoredRows:
-        self._seconds = 0.0
+        self._passes.seconds = 0.0
         works = [Work.of(self._sequences[part.sequence], part) for part in rows]
         with torch.inference_mode():
-            if self.numerics == "invariant":
-                self._run_fixed(works)
-            else:
-                self._run_ragged(works)
-        for work in works:
-            work.sequence.staged = (work.num_pending, len(work.depths))
+            self._passes.run(works)
+        self._stage(works)
         logits = tuple(torch.cat(w.logits) if len(w.logits) > 1 else w.logits[0] for w in works)
-        return ScoredRows(logits, self._seconds)
+        return ScoredRows(logits, self._passes.seconds)
 
-    # -- passes ---------------------------------------------------------------------------------
-
-    def _run_ragged(self, works: Sequence[Work]) -> None:
-        """Long prompts by themselves, chunk by chunk; all that is left in one ragged pass."""
-        prompt_rows = _PROMPT_ROWS["fast"]
-        spans = []
-        for work in works:
-            alone = len(works) == 1
-            size = len(work.tokens) if alone else work.num_pending
-            end = work.root if size > (prompt_rows if alone else _RAGGED_ROWS) else 0
-            for chunk in work.chunks(0, end, prompt_rows):
-                self._pass([chunk], keep=1)
-            spans.append(Span(work, end, len(work.tokens)))
-        keep = 1 + len(works[0].depths) if len(works) == 1 else None
-        for run in adjacent(spans):
-            logits = self._pass([spans[i] for i in run], keep=keep)
-            for i, rows in zip(run, logits, strict=True):
-                works[i].logits.append(rows[-1 - len(works[i].depths) :])
-
-    def _run_fixed(self, works: Sequence[Work]) -> None:
-        """Prompts in chunks of one shape, then roots and nodes in shapes of proven equal bits."""
-        chunked = []
-        for work in works:
-            for chunk in work.chunks(0, work.root, _PROMPT_ROWS["invariant"]):
-                self._pass([chunk], keep=1, width=_PROMPT_ROWS["invariant"])
-            chunked.append(list(work.chunks(work.root, len(work.tokens), TILE)))
-        for wave in itertools.zip_longest(*chunked):
-            spans = [span for span in wave if span is not None]
-            for run in adjacent(spans, most=MOST_SEQUENCES):
-                self._run_proven([spans[i] for i in run])
-
-    def _run_proven(self, spans: list[Span]) -> None:
-        """Run spans in one pass if such a shape is proven, else halve them; one always is."""
-        # Powers of two keep the shapes to be proven few.
-        size = 1 << (len(spans).bit_length() - 1)
-        if size < len(spans):
-            self._run_proven(spans[:size])
-            self._run_proven(spans[size:])
-            return
-        width = self._proof.width(self, size, max(len(span) for span in spans))
-        if width is None:
-            self._run_proven(spans[: size // 2])
-            self._run_proven(spans[size // 2 :])
-            return
-        for span, rows in zip(spans, self._pass(spans, keep=None, width=width), strict=True):
-            span.work.logits.append(rows)
-
-    def score_shaped(self, rows: Sequence[Rows], width: int) -> list[Tensor]:
+    def score_shaped(self, rows: Sequence[Rows], width: int) -> list[torch.Tensor]:
+        works = [Work.of(self._sequences[part.sequence], part) for part in rows]
         with torch.inference_mode():
-            works = [Work.of(self._sequences[part.sequence], part) for part in rows]
-            found = self._pass([Span(work, 0, width) for work in works], keep=None, width=width)
-        for work in works:
-            work.sequence.staged = (work.num_pending, len(work.depths))
+            found = self._passes.shaped(works, width)
+        self._stage(works)
         return found
 
-    def _pass(
-        self, spans: Sequence[Span], *, keep: int | None, width: int | None = None
-    ) -> list[Tensor]:
-        """Run spans of neighbouring slots; return each one's logits [rows, V].
-
-        `keep` asks for the last so many rows only (of a single sequence).
-        """
-        width = width or max(len(span) for span in spans)
-        placement = Placement(
-            first=spans[0].work.sequence.slot,
-            starts=tuple(span.start for span in spans),
-            width=width,
-        )
-        bucket = -(-placement.end // _BUCKET[self.numerics]) * _BUCKET[self.numerics]
-        self._cache.reserve(len(self._sequences), bucket)
-        positions = [span.padded(span.work.positions, width) for span in spans]
-        position_ids = torch.tensor(positions, device=self.device)
-        plan = PassPlan(
-            self._cache,
-            placement,
-            bucket,
-            position_ids,
-            [span.branches() for span in spans],
-            tile=TILE if self.numerics == "invariant" else 1,
-        )
-        tokens = [span.padded(span.work.tokens, width) for span in spans]
-        logits = self._forward(torch.tensor(tokens, device=self.device), position_ids, plan, keep)
-        if keep is not None:
-            return [logits[0, logits.shape[1] - keep :]]
-        return [logits[b, : len(span)] for b, span in enumerate(spans)]
-
-    def _forward(
-        self, input_ids: Tensor, position_ids: Tensor, plan: PassPlan, keep: int | None
-    ) -> Tensor:
-        options = {"logits_to_keep": keep} if keep is not None and self._keeps_logits else {}
-        with self._switch.on():
-            self._synchronize()
-            started = time.perf_counter()
-            logits: Tensor = self.model(
-                input_ids=input_ids,
-                position_ids=position_ids,
-                use_cache=False,
-                outrider_plan=plan,
-                **options,
-            ).logits
-            self._synchronize()
-            self._seconds += time.perf_counter() - started
-        return logits
-
-    def _synchronize(self) -> None:
-        if self.device.type != "cpu":
-            torch.accelerator.synchronize(self.device)
+    def _stage(self, works: Sequence[Work]) -> None:
+        for work in works:
+            work.sequence.staged = (work.num_pending, len(work.depths))
 
     # -- the probe ------------------------------------------------------------------------------
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from outrider.targets.attention import Branches
 from outrider.targets.base import Rows
+from outrider.targets.padded import Branches
 from outrider.trees.layout import ancestors, depths
 
 

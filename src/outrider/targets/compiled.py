@@ -1,0 +1,145 @@
+"""Passes through a compiled function: every batch ragged, no padding, no Python between layers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from outrider.targets.cache import KVCache
+from outrider.targets.graph import Pass
+from outrider.targets.kernels import MOST_FEW_ROWS
+from outrider.targets.passes import Passes
+from outrider.targets.work import Span, Work
+
+_PROMPT_ROWS = 512
+_RAGGED_ROWS = 16  # pending tokens that may still share a pass with others
+_WORD = 64
+
+
+class CompiledPasses(Passes):
+    """Runs spans of any sequences side by side, up to `most_rows` in a pass.
+
+    With few rows (`MOST_FEW_ROWS`) every row has the same bits whatever the pass holds, so
+    invariant numerics needs no more than passes that stay that small.
+    """
+
+    def __init__(self, run: Pass, cache: KVCache, device: torch.device, *, few_rows: bool) -> None:
+        super().__init__(device)
+        self._run_graph = run
+        self._cache = cache
+        self._most_rows = MOST_FEW_ROWS if few_rows else _PROMPT_ROWS
+
+    def run(self, works: Sequence[Work]) -> None:
+        """Prompts by themselves, so that drafts never change their bits; then all the rest."""
+        rest = []
+        for work in works:
+            end = work.num_pending if work.num_pending > _RAGGED_ROWS else 0
+            for chunk in work.chunks(0, end, self._most_rows):
+                self._pass([chunk])
+            rest.append(Span(work, end, len(work.tokens)))
+        for part in _cut(rest, self._most_rows):
+            self._pass(part)
+
+    def shaped(self, works: Sequence[Work], rows: int) -> list[Tensor]:
+        spans = [Span(work, 0, rows) for work in works]
+        return self._logits(spans, [list(range(rows))] * len(works))
+
+    def rows(self, counts: Sequence[int]) -> int:
+        return sum(counts)
+
+    def _pass(self, spans: Sequence[Span]) -> None:
+        wanted = [list(range(max(span.first, span.work.root), span.last)) for span in spans]
+        kept = [
+            [row - span.first for row in rows] for span, rows in zip(spans, wanted, strict=True)
+        ]
+        for span, logits in zip(spans, self._logits(spans, kept), strict=True):
+            if len(logits):
+                span.work.logits.append(logits)
+
+    def _logits(self, spans: Sequence[Span], kept: Sequence[Sequence[int]]) -> list[Tensor]:
+        """Run spans in one pass; return of each the logits of the rows asked for (by span)."""
+        with self.timed():
+            table = _Table(spans)
+            self._cache.reserve(0, table.end)
+            for span in spans:
+                self._cache.touch(span.work.sequence.slot, span.work.sequence.cached + span.last)
+            index = [
+                first + row for first, rows in zip(table.firsts, kept, strict=True) for row in rows
+            ]
+            logits = self._run_graph(
+                [
+                    table.ids,
+                    table.positions,
+                    torch.tensor(index or [0]),
+                    table.places,
+                    table.branches,
+                    *self._cache.tensors,
+                ]
+            )
+        return list(torch.split(logits[0, : len(index)], [len(rows) for rows in kept]))
+
+
+class _Table:
+    """The rows of several spans, one below the other, as the compiled function takes them."""
+
+    def __init__(self, spans: Sequence[Span]) -> None:
+        tokens: list[int] = []
+        positions: list[int] = []
+        places: list[tuple[int, int, int]] = []
+        branches: list[int] = []  # the nodes each row sees, as the bits of one number
+        self.firsts: list[int] = []
+        for span in spans:
+            work = span.work
+            slot, cached = work.sequence.slot, work.sequence.cached
+            base = cached + work.num_pending
+            self.firsts.append(len(tokens))
+            tokens += work.tokens[span.first : span.last]
+            positions += work.positions[span.first : span.last]
+            for row in range(span.first, span.last):
+                node = row - work.num_pending
+                if work.lineage is None or node < 0:
+                    places.append((slot, cached + row, cached + row + 1))
+                    branches.append(0)
+                else:
+                    places.append((slot, cached + row, base))
+                    branches.append(sum(1 << seen for seen in work.lineage[node]))
+        self.end = max(place for _, place, _ in places) + 1
+        self.ids = torch.tensor([tokens])
+        self.positions = torch.tensor([positions])
+        self.places = torch.tensor(places)
+        self.branches = _words(branches)
+
+
+def _words(branches: Sequence[int]) -> Tensor:
+    """Return sets of nodes [R] as bits of 64-bit words [R, w]."""
+    most = max(branches)
+    if most == 0:
+        return torch.zeros(len(branches), 1, dtype=torch.long)
+    count = -(-most.bit_length() // _WORD)
+    words = [[_signed(bits >> (_WORD * w)) for w in range(count)] for bits in branches]
+    return torch.tensor(words)
+
+
+def _signed(bits: int) -> int:
+    word = bits & ((1 << _WORD) - 1)
+    return word - (1 << _WORD) if word >> (_WORD - 1) else word
+
+
+def _cut(spans: Sequence[Span], most: int) -> Iterator[list[Span]]:
+    """Share spans out over passes of at most so many rows, in the order of each sequence's rows."""
+    part: list[Span] = []
+    room = most
+    for span in spans:
+        first = span.first
+        while first < span.last:
+            last = min(span.last, first + room)
+            part.append(Span(span.work, first, last))
+            room -= last - first
+            first = last
+            if room == 0:
+                yield part
+                part, room = [], most
+    if part:
+        yield part

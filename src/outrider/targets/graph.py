@@ -1,0 +1,274 @@
+"""A model's pass as one compiled function over weights, cache and rows (ahead-of-time Inductor).
+
+The rows of all sequences stand side by side in one ragged row of tokens, so one function with a
+dynamic length serves every batch, draft and prompt. Its products and its attention are operators
+of our own (`kernels`); what lies between them is fused by the compiler. Weights stay where they
+are: the function is given those of the model, and holds none itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import logging
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from outrider.errors import CompilerError
+from outrider.targets.attention import AttentionSwitch, WrittenLayers
+from outrider.targets.cache import KVCache
+from outrider.targets.diskcache import cached_folder, intact_entry
+from outrider.targets.kernels import load_kernels, machine_digest
+from outrider.targets.offload import execution_device, is_spread
+
+_LOGGER = logging.getLogger("outrider")
+_PACKAGE = "pass.pt2"
+_CONSTANTS = "constants.safetensors"
+_DTYPES = (torch.float32, torch.bfloat16)
+_MOST_ROWS = 1 << 20
+_MOST_TOKENS = 1 << 30
+
+Pass = Callable[[list[Tensor]], Tensor]
+"""[ids [1, R], positions [1, R], kept [K], places [R, 3], branches [R, w], keys of each layer ...,
+values of each layer ...] -> logits [1, K, V] of the rows `kept`."""
+
+
+def find_pass(model: PreTrainedModel) -> Pass | None:
+    """Return the model's compiled pass if this machine has one, intact; compiles nothing."""
+    try:
+        _require_compilable(model)
+        entry = intact_entry(_entry_name(model))
+        return None if entry is None else _load(model, entry)
+    except CompilerError:
+        return None
+
+
+def compiled_pass(model: PreTrainedModel, cache: KVCache) -> Pass:
+    """Return the model's compiled pass, compiling it first if this machine has none.
+
+    The cache must have been used once: it knows the layers. Raises CompilerError.
+    """
+    _require_compilable(model)
+    name = _entry_name(model)
+    entry = cached_folder(name, lambda folder: _compile(model, cache, folder))
+    return _load(model, entry)
+
+
+def _require_compilable(model: PreTrainedModel) -> None:
+    device, dtype = execution_device(model), model.dtype
+    if device.type != "cpu":
+        raise CompilerError(f"passes are compiled for a CPU, and the model is on {device}")
+    if is_spread(model):
+        raise CompilerError("the model's weights are offloaded")
+    if dtype not in _DTYPES:
+        known = " or ".join(str(one).removeprefix("torch.") for one in _DTYPES)
+        raise CompilerError(f"the model is {str(dtype).removeprefix('torch.')}, not {known}")
+
+
+def _entry_name(model: PreTrainedModel) -> str:
+    """Name the cache entry after all that the compiled pass depends on, the weights' values not."""
+    config = {k: v for k, v in model.config.to_dict().items() if not k.startswith("_")}
+    tensors = [(name, str(t.dtype), list(t.shape)) for name, t in _tensors(model).items()]
+    module = inspect.getmodule(type(model))
+    source = "" if module is None else inspect.getsource(module)
+    here = Path(__file__)
+    ours = [here.read_text(), (here.parent / "attention.py").read_text()]
+    facts = [config, tensors, source, ours, machine_digest()]
+    digest = hashlib.sha256(json.dumps(facts, default=str, sort_keys=True).encode()).hexdigest()
+    return f"pass-{model.config.model_type}-{digest[:24]}"
+
+
+def _tensors(model: nn.Module) -> dict[str, Tensor]:
+    named = dict(model.named_parameters(remove_duplicate=False))
+    return named | dict(model.named_buffers(remove_duplicate=False))
+
+
+# -- running ----------------------------------------------------------------------------------
+
+
+def _load(model: PreTrainedModel, entry: Path) -> Pass:
+    from torch._inductor import aoti_load_package
+
+    load_kernels()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            package = aoti_load_package(str(entry / _PACKAGE))
+        constants = load_file(entry / _CONSTANTS)
+        named = {f"model.{name}": tensor.detach() for name, tensor in _tensors(model).items()}
+        wanted = {
+            name: constants[name] if name in constants else named[name]
+            for name in package.get_constant_fqns()
+        }
+        package.load_constants(wanted, check_full_update=True, user_managed=True)
+    except (RuntimeError, KeyError, OSError) as error:
+        raise CompilerError(f"the compiled pass in {entry} does not load: {error}") from error
+
+    boxed_run = package.loader.boxed_run  # the package itself parses its signature at every call
+
+    def run(inputs: list[Tensor]) -> Tensor:
+        assert wanted  # the package reads the weights where they lie, so they must live as long
+        logits: Tensor = boxed_run(inputs)[0]
+        return logits
+
+    return run
+
+
+# -- compiling --------------------------------------------------------------------------------
+
+
+class _Plan:
+    """The plan of a pass while it is traced: storage and visibility are tensors, not yet known."""
+
+    def __init__(
+        self, places: Tensor, branches: Tensor, stored: dict[int, tuple[Tensor, Tensor]]
+    ) -> None:
+        self._places = places
+        self._branches = branches
+        self._stored = stored
+        self._written = WrittenLayers()
+
+    def attend(
+        self,
+        layer: int,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        scale: float,
+        window: int | None,
+        softcap: float | None,
+    ) -> Tensor:
+        self._written.add(layer)
+        keys, values = self._stored[layer]
+        mixed: Tensor = torch.ops.outrider.attention(
+            query,
+            key,
+            value,
+            keys,
+            values,
+            self._places,
+            self._branches,
+            scale,
+            softcap or 0.0,
+            window or 0,
+        )
+        return mixed
+
+
+class _Forward(nn.Module):
+    """The function to be compiled, as a module that owns the model."""
+
+    def __init__(self, model: PreTrainedModel, layers: Sequence[int]) -> None:
+        super().__init__()
+        self.model = model
+        self._layers = list(layers)
+        self._keeps = "logits_to_keep" in inspect.signature(model.forward).parameters
+
+    def forward(
+        self,
+        ids: Tensor,
+        positions: Tensor,
+        kept: Tensor,
+        places: Tensor,
+        branches: Tensor,
+        keys: list[Tensor],
+        values: list[Tensor],
+    ) -> Tensor:
+        stored = dict(zip(self._layers, zip(keys, values, strict=True), strict=True))
+        logits: Tensor = self.model(
+            input_ids=ids,
+            position_ids=positions,
+            use_cache=False,
+            outrider_plan=_Plan(places, branches, stored),
+            **({"logits_to_keep": kept} if self._keeps else {}),
+        ).logits
+        return logits if self._keeps else logits[:, kept]
+
+
+def _compile(model: PreTrainedModel, cache: KVCache, folder: Path) -> None:
+    from torch._inductor import aoti_compile_and_package
+
+    name = type(model).__name__
+    _LOGGER.info("compiling the passes of %s, once for this machine: minutes at most", name)
+    load_kernels()
+    try:
+        with warnings.catch_warnings(), torch.inference_mode(False), torch.no_grad():
+            warnings.simplefilter("ignore")
+            program = _export(model, cache)
+            constants = dict(program.constants)
+            _use_kernels(program)
+            aoti_compile_and_package(
+                program,
+                package_path=str(folder / _PACKAGE),
+                inductor_configs={
+                    "aot_inductor.package_constants_in_so": False,
+                    "cpp.dynamic_threads": True,
+                },
+            )
+    except Exception as error:
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        raise CompilerError(f"{name} cannot be compiled: {reason}") from error
+    known = {f"model.{tensor}" for tensor in _tensors(model)}
+    extra = {
+        key: value.detach().clone().contiguous()
+        for key, value in constants.items()
+        if isinstance(value, Tensor) and key not in known
+    }
+    save_file(extra, folder / _CONSTANTS)
+
+
+def _export(model: PreTrainedModel, cache: KVCache) -> torch.export.ExportedProgram:
+    """Trace the pass with every length open: rows, rows kept, words of branches, slots, tokens."""
+    layers = cache.layers
+    # The trace must not see tensors made for inference alone, nor sizes that are special (0, 1).
+    blank = [torch.zeros(2, t.shape[1], 8, t.shape[3], dtype=t.dtype) for t in cache.tensors]
+    keys, values = blank[: len(layers)], blank[len(layers) :]
+    rows = torch.arange(5)
+    places = torch.stack([torch.zeros_like(rows), rows, rows + 1], dim=1)
+    inputs = (
+        rows[None],
+        rows[None],
+        rows[:3],
+        places,
+        torch.zeros(5, 3, dtype=torch.long),
+        keys,
+        values,
+    )
+    dim = torch.export.Dim
+    row = dim("row", min=1, max=_MOST_ROWS)
+    stored = {0: dim("slot", min=1, max=_MOST_ROWS), 2: dim("token", min=1, max=_MOST_TOKENS)}
+    lengths = (
+        {1: row},
+        {1: row},
+        {0: dim("kept", min=1, max=_MOST_ROWS)},
+        {0: row},
+        {0: row, 1: dim("word", min=1, max=_MOST_ROWS)},
+        [stored] * len(layers),
+        [stored] * len(layers),
+    )
+    with AttentionSwitch(model).on():
+        return torch.export.export(
+            _Forward(model, layers), inputs, dynamic_shapes=lengths, strict=False
+        )
+
+
+def _use_kernels(program: torch.export.ExportedProgram) -> None:
+    """Put our product in the place of every linear layer, whole-number weights included."""
+    linear: Any = torch.ops.aten.linear.default
+    ours: Any = torch.ops.outrider.linear.default
+    for node in program.graph.nodes:
+        if node.target is linear:
+            x, weight, *bias = node.args
+            node.target, node.args = ours, (x, weight, None, *(bias or [None]))
+        elif str(node.target) == "outrider.int8_linear.default":
+            node.target = ours
+    program.graph_module.recompile()

@@ -1,0 +1,104 @@
+"""Operators of our own for the CPU, built once a machine with its C++ compiler.
+
+`outrider::linear` and `outrider::attention` read weights and keys as they lie, each once a pass,
+and give a row the same bits whatever else is in the pass. Sources lie beside this file.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from outrider.errors import CompilerError
+from outrider.targets.diskcache import cached_folder
+
+_FOLDER = Path(__file__).parent
+_SOURCES = ("kernels.cpp", "attention.h", "product.h", "lanes.h")
+_OPTIONS = ("-O3", "-march=native", "-std=c++20", "-fopenmp", "-fPIC", "-shared")
+_LIBRARY = "kernels.so"
+MOST_FEW_ROWS = 63
+"""Rows up to which `outrider::linear` uses its own product, whose rows keep their bits."""
+
+
+@functools.cache
+def machine_digest() -> str:
+    """Return what the kernels depend on, as a digest: sources, torch, compiler, processor.
+
+    Raises CompilerError where there is no compiler that works.
+    """
+    digest = hashlib.sha256(torch.__version__.encode())
+    for name in _SOURCES:
+        digest.update((_FOLDER / name).read_bytes())
+    # The macros name the compiler's release and every instruction set it may use here.
+    command = [compiler(), "-march=native", "-dM", "-E", "-x", "c++", os.devnull]
+    digest.update(_run(command))
+    return digest.hexdigest()
+
+
+@functools.cache
+def load_kernels() -> None:
+    """Make `torch.ops.outrider.linear` and `.attention` available; builds them the first time.
+
+    Raises CompilerError where they cannot be built.
+    """
+    entry = cached_folder(f"kernels-{machine_digest()[:16]}", _build)
+    load: Callable[[str], None] = torch.ops.load_library
+    load(str(entry / _LIBRARY))
+    torch.library.register_fake("outrider::linear", _linear_shape)
+    torch.library.register_fake("outrider::attention", _attention_shape)
+
+
+def compiler() -> str:
+    """Return the C++ compiler: $CXX, else g++ or clang++; raises CompilerError without one."""
+    for name in (os.environ.get("CXX"), "g++", "clang++"):
+        if name and (path := shutil.which(name)):
+            return path
+    raise CompilerError("no C++ compiler was found (g++ or clang++, or set CXX)")
+
+
+def _build(folder: Path) -> None:
+    installed = Path(torch.__file__).parent
+    include = installed / "include"
+    command = [compiler(), *_OPTIONS, f"-I{include}", f"-I{include / 'torch/csrc/api/include'}"]
+    # torch brings its own OpenMP, already loaded: a second one would start threads of its own.
+    command += [str(_FOLDER / "kernels.cpp"), "-o", str(folder / _LIBRARY)]
+    command += [f"-L{installed / 'lib'}", "-lc10", "-ltorch_cpu"]
+    _run(command)
+
+
+def _run(command: list[str]) -> bytes:
+    try:
+        return subprocess.run(command, check=True, capture_output=True).stdout
+    except OSError as error:
+        raise CompilerError(f"{command[0]} does not run: {error}") from error
+    except subprocess.CalledProcessError as error:
+        lines = error.stderr.decode(errors="replace").splitlines()
+        reason = next((line for line in lines if "error" in line), "") or f"exit {error.returncode}"
+        raise CompilerError(f"{command[0]} failed: {reason.strip()[:300]}") from error
+
+
+def _linear_shape(x: Tensor, weight: Tensor, scale: Tensor | None, bias: Tensor | None) -> Tensor:
+    return x.new_empty(*x.shape[:-1], weight.shape[0])
+
+
+def _attention_shape(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    places: Tensor,
+    branches: Tensor,
+    scale: float,
+    softcap: float,
+    window: int,
+) -> Tensor:
+    return query.new_empty(1, query.shape[2], query.shape[1], values.shape[3])

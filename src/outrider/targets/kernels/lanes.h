@@ -1,0 +1,97 @@
+// Vectors of floats as wide as the processor's registers, and how numbers get into them.
+
+#pragma once
+
+#include <c10/util/BFloat16.h>
+
+#include <cstdint>
+#include <cstring>
+
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+namespace outrider {
+
+#if defined(__AVX512F__)
+constexpr int kLanes = 16;
+#else
+constexpr int kLanes = 8;
+#endif
+
+typedef float Lanes __attribute__((vector_size(kLanes * 4)));
+typedef int32_t IntLanes __attribute__((vector_size(kLanes * 4)));
+typedef float Four __attribute__((vector_size(16)));
+
+inline Lanes load(const float* p) {
+  Lanes lanes;
+  std::memcpy(&lanes, p, sizeof(lanes));
+  return lanes;
+}
+
+inline void store(float* p, Lanes lanes) { std::memcpy(p, &lanes, sizeof(lanes)); }
+
+#if defined(__AVX512F__)
+inline Lanes load(const c10::BFloat16* p) {
+  const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  return (Lanes)_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+}
+inline Lanes load(const int8_t* p) {
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return (Lanes)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
+}
+#elif defined(__AVX2__)
+inline Lanes load(const c10::BFloat16* p) {
+  const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return (Lanes)_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+}
+inline Lanes load(const int8_t* p) {
+  const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+  return (Lanes)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
+}
+#else
+template <typename T>
+inline Lanes load(const T* p) {
+  Lanes lanes;
+  for (int i = 0; i < kLanes; ++i) lanes[i] = static_cast<float>(p[i]);
+  return lanes;
+}
+#endif
+
+inline Four folded(Lanes v) {
+#if defined(__AVX512F__)
+  const auto half = __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7) +
+                    __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15);
+#else
+  const auto half = v;
+#endif
+  return __builtin_shufflevector(half, half, 0, 1, 2, 3) +
+         __builtin_shufflevector(half, half, 4, 5, 6, 7);
+}
+
+// The sums over the lanes of four vectors; each is added up in the same order.
+inline Four sums_of(Lanes first, Lanes second, Lanes third, Lanes fourth) {
+  const Four a = folded(first), b = folded(second), c = folded(third), d = folded(fourth);
+  const Four ab =
+      __builtin_shufflevector(a, b, 0, 4, 1, 5) + __builtin_shufflevector(a, b, 2, 6, 3, 7);
+  const Four cd =
+      __builtin_shufflevector(c, d, 0, 4, 1, 5) + __builtin_shufflevector(c, d, 2, 6, 3, 7);
+  return __builtin_shufflevector(ab, cd, 0, 1, 4, 5) + __builtin_shufflevector(ab, cd, 2, 3, 6, 7);
+}
+
+// exp(x) for x <= 0, to about two units in the last place; 0 below -87.
+inline Lanes exp_of_negative(Lanes x) {
+  const IntLanes halvings = __builtin_convertvector(x * 1.44269504f - 0.5f, IntLanes);
+  const Lanes whole = __builtin_convertvector(halvings, Lanes);
+  const Lanes r = (x - whole * 0.693359375f) + whole * 2.12194440e-4f;
+  Lanes value = r * 1.9875691500e-4f + 1.3981999507e-3f;
+  value = value * r + 8.3334519073e-3f;
+  value = value * r + 4.1665795894e-2f;
+  value = value * r + 1.6666665459e-1f;
+  value = value * r + 5.0000001201e-1f;
+  value = value * r * r + r + 1.0f;
+  const Lanes scaled = value * reinterpret_cast<Lanes>((halvings + 127) << 23);
+  return x < -87.0f ? Lanes{} : scaled;
+}
+
+}  // namespace outrider

@@ -1,0 +1,130 @@
+"""The plan of a pass in plain PyTorch: sequences padded to a rectangle, attention with a mask."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from outrider.targets.attention import WrittenLayers
+from outrider.targets.cache import KVCache, Placement
+
+
+class PaddedPlan:
+    """Storage and visibility of one pass of B sequences, W rows each."""
+
+    def __init__(
+        self,
+        cache: KVCache,
+        placement: Placement,
+        bucket: int,
+        positions: Tensor,  # [B, W] absolute positions of the rows
+        branches: Sequence[Branches | None],
+        *,
+        tile: int = 1,
+    ) -> None:
+        """`tile`: attention runs with at least so many query rows a sequence."""
+        self.cache = cache
+        self.placement = placement
+        self.bucket = bucket
+        self.fill = max(0, tile - placement.width)
+        self._positions = positions
+        self._branches = branches
+        self._visible: Tensor | None = None
+        self._key_positions: Tensor | None = None
+        self._biases: dict[tuple[object, ...], Tensor] = {}
+        self._written = WrittenLayers()
+
+    def attend(
+        self,
+        layer: int,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        scale: float,
+        window: int | None,
+        softcap: float | None,
+    ) -> Tensor:
+        """Store the new keys and values, and attend over all that each row may see."""
+        self._written.add(layer)
+        keys, values = self.cache.write(layer, key, value, self.placement, self.bucket)
+        query = functional.pad(query, (0, 0, 0, self.fill)) if self.fill else query
+        batch, heads, width, size = query.shape
+        groups = heads // keys.shape[1]
+        bias = self.bias(window, groups, query)
+        # Heads that share keys become rows of one head: no copy of the cache is made for them.
+        folded = query.reshape(batch, keys.shape[1], groups * width, size)
+        if softcap is None:
+            mixed = functional.scaled_dot_product_attention(
+                folded, keys, values, attn_mask=bias, scale=scale
+            )
+        else:
+            mixed = capped_attention(folded, keys, values, bias, scale, softcap)
+        mixed = mixed.reshape(batch, heads, width, values.shape[-1])
+        return mixed[:, :, : width - self.fill].transpose(1, 2).contiguous()
+
+    def bias(self, window: int | None, groups: int, like: Tensor) -> Tensor:
+        """Return the additive mask [B, 1, groups * (W + fill), bucket]: 0 to look, -inf not to.
+
+        `window` limits a row to the keys fewer than so many positions back. The rows that only
+        fill up the tile look everywhere.
+        """
+        key = (window, groups, like.device, like.dtype)
+        if key not in self._biases:
+            visible, key_positions = self._visibility()
+            if window is not None:
+                distance = self._positions[:, :, None] - key_positions[:, None, :]
+                visible = visible & (distance < window)
+            bias = torch.zeros(visible.shape, dtype=like.dtype, device=visible.device)
+            bias.masked_fill_(~visible, float("-inf"))
+            bias = functional.pad(bias, (0, 0, 0, self.fill))
+            self._biases[key] = bias.repeat(1, groups, 1)[:, None].to(like.device)
+        return self._biases[key]
+
+    def _visibility(self) -> tuple[Tensor, Tensor]:
+        if self._visible is None or self._key_positions is None:
+            device = self._positions.device
+            starts = torch.tensor(self.placement.starts, device=device)
+            stored = torch.arange(self.bucket, device=device)
+            rows = starts[:, None] + torch.arange(self.placement.width, device=device)
+            self._visible = stored <= rows[:, :, None]
+            self._key_positions = stored.expand(len(starts), -1)
+            if any(branch is not None for branch in self._branches):
+                self._key_positions = self._key_positions.clone()
+                for b, branch in enumerate(self._branches):
+                    if branch is not None:
+                        branch.apply(self._visible[b], self._key_positions[b])
+        return self._visible, self._key_positions
+
+
+class Branches:
+    """The part of a tree that is no chain: which stored nodes each row of a pass may see."""
+
+    def __init__(self, base: int, depths: Sequence[int], seen: Sequence[tuple[int, list[int]]]):
+        self._base = base  # where node 0 is stored
+        self._depths = depths
+        self._seen = seen  # (row of the pass, the nodes it may see)
+
+    def apply(self, visible: Tensor, key_positions: Tensor) -> None:
+        """Write the tree into one sequence's visibility [W, bucket] and key positions [bucket]."""
+        base = self._base
+        # The nodes of later passes may lie beyond the keys that this one reads.
+        count = max(0, min(len(self._depths), len(key_positions) - base))
+        depths = torch.tensor(self._depths[:count], device=key_positions.device)
+        key_positions[base : base + count] = depths + (base - 1)
+        for row, nodes in self._seen:
+            visible[row, base : base + count] = False
+            visible[row, [base + node for node in nodes]] = True
+
+
+def capped_attention(
+    query: Tensor, keys: Tensor, values: Tensor, bias: Tensor, scale: float, softcap: float
+) -> Tensor:
+    """Attend with scores that are squeezed into -softcap to softcap."""
+    scores = torch.matmul(query, keys.transpose(2, 3)) * scale
+    scores = torch.tanh(scores / softcap) * softcap + bias
+    exact = torch.promote_types(scores.dtype, torch.float32)
+    return torch.matmul(functional.softmax(scores, dim=-1, dtype=exact).to(query.dtype), values)
