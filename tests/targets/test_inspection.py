@@ -177,6 +177,41 @@ def test_a_quantised_checkpoint_weighs_what_its_files_weigh(tmp_path: Path) -> N
     assert report.weight_bytes == report.file_bytes == (folder / "model.safetensors").stat().st_size
 
 
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_an_int8_model_weighs_what_it_does_when_loaded(
+    dtype: str, tied: bool, tmp_path: Path
+) -> None:
+    spec = f"{save_tiny_model(tmp_path, tie_word_embeddings=tied)}@int8"
+    report = inspect_pair(spec, f"model:{spec}", dtype=dtype)
+    model = load_model(spec, device="cpu", dtype=dtype).model
+    buffers = [b for name, b in model.named_buffers() if "rotary" not in name]
+    assert report.target.weight_bytes == sum(t.nbytes for t in (*model.parameters(), *buffers))
+    assert report.target.spec == spec
+    assert report.target.dtype == f"int8 and {dtype}"
+    plain = inspect_pair(spec.removesuffix("@int8"), dtype=dtype).target
+    assert report.target.kv_bytes_per_token == plain.kv_bytes_per_token
+    assert report.target.parameters == plain.parameters
+    assert report.drafter == report.target
+
+
+def test_a_suffix_that_cannot_be_had_is_reported(tmp_path: Path) -> None:
+    options: dict[str, Any] = {
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 16,
+    }
+    experts = save_tiny_model(tmp_path / "experts", architecture="qwen3_moe", **options)
+    (problem,) = inspect_pair(f"{experts}@int8").unsupported
+    assert "cannot be quantised to int8" in problem
+    quantised = save_tiny_model(tmp_path / "quantised")
+    config = json.loads((quantised / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "gptq", "bits": 4}
+    (quantised / "config.json").write_text(json.dumps(config))
+    (problem,) = inspect_pair(f"{quantised}@int8").unsupported
+    assert "quantised already, with gptq" in problem
+
+
 @pytest.mark.parametrize("drafter", [None, "none", "ngram", "suffix", "prediction:FILE"])
 def test_drafters_without_a_model_have_no_report(drafter: str | None, tmp_path: Path) -> None:
     report = inspect_pair(str(save_tiny_model(tmp_path)), drafter)

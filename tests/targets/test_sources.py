@@ -8,7 +8,7 @@ import huggingface_hub
 import pytest
 from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
 
-from outrider.errors import LoadError
+from outrider.errors import LoadError, OptionError
 from outrider.targets.sources import find_source
 
 
@@ -87,3 +87,38 @@ def test_local_folders_win_over_the_hub(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.chdir(tmp_path)
     assert find_source("owner/name").file_bytes() == 5
     assert asked == []
+
+
+def test_a_suffix_is_part_of_the_name_and_not_of_the_place(tmp_path: Path) -> None:
+    (tmp_path / "config.json").touch()
+    for suffix in ("int8", "bnb8"):
+        source = find_source(f"{tmp_path}@{suffix}")
+        assert source.spec == f"{tmp_path}@{suffix}"
+        assert (source.location, source.quantization) == (str(tmp_path), suffix)
+    assert find_source(str(tmp_path)).quantization is None
+
+
+def test_the_hub_is_not_asked_for_a_suffix(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = _hub_answers(monkeypatch, None)
+    source = find_source("owner/name@int8")
+    assert asked == ["owner/name"]
+    assert (source.location, source.quantization) == ("owner/name", "int8")
+
+
+@pytest.mark.parametrize("spec", ["smollm2-135m@int4", "owner/name@", "x@int8@int8@INT8"])
+def test_an_unknown_suffix_is_an_option_error(spec: str) -> None:
+    suffix = spec.rpartition("@")[2]
+    problem = f"ends in the unknown suffix @{suffix}; known are @int8 and @bnb8"
+    with pytest.raises(OptionError, match=problem):
+        find_source(spec)
+
+
+def test_a_folder_may_have_a_suffix_in_its_name(tmp_path: Path) -> None:
+    folder = tmp_path / "v2@int8"
+    folder.mkdir()
+    (folder / "config.json").touch()
+    source = find_source(str(folder))
+    assert (source.location, source.quantization) == (str(folder), None)
+    assert find_source(f"{folder}@int8").quantization == "int8"
+    with pytest.raises(LoadError, match="no such file or folder"):
+        find_source(str(tmp_path / "a@b" / "missing"))

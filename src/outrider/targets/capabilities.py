@@ -50,6 +50,11 @@ def causal_lm_class(config: PreTrainedConfig) -> ModelClass | None:
     return found[0] if isinstance(found, tuple) else found
 
 
+def brings_its_own_class(config: PreTrainedConfig) -> bool:
+    """Whether the model's class comes with the checkpoint, to be known only once it is loaded."""
+    return "AutoModelForCausalLM" in (getattr(config, "auto_map", None) or {})
+
+
 def rollback_class(
     config: PreTrainedConfig, *, model_class: ModelClass | None = None
 ) -> RollbackClass:

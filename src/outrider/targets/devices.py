@@ -21,7 +21,8 @@ def parse_dtype(dtype: Dtype | str) -> torch.dtype | None:
     if isinstance(dtype, torch.dtype) and dtype.is_floating_point:
         return dtype
     if not isinstance(dtype, str) or dtype not in _DTYPES:
-        raise OptionError(f"dtype is {dtype!r}; it must be one of {', '.join(_DTYPES)}")
+        hint = " (int8 weights are asked for by name: MODEL@int8)" if dtype == "int8" else ""
+        raise OptionError(f"dtype is {dtype!r}; it must be one of {', '.join(_DTYPES)}{hint}")
     if dtype == "auto":
         return None
     named: torch.dtype = getattr(torch, dtype)

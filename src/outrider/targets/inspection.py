@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 from outrider.drafters.spec import parse_spec
 from outrider.drafters.vocabulary import VocabularyMatch, compare_vocabularies
-from outrider.errors import LoadError, VocabularyMismatchError
+from outrider.errors import UnsupportedModelError, VocabularyMismatchError
 from outrider.targets.capabilities import (
     RollbackClass,
-    causal_lm_class,
     rollback_class,
     unsupported_reasons,
 )
 from outrider.targets.devices import expanded_dtype, parse_device, parse_dtype
-from outrider.targets.loading import brings_its_own_class, read_config, read_tokenizer
-from outrider.targets.quiet import quiet_transformers
+from outrider.targets.loading import read_config, read_tokenizer
+from outrider.targets.quantization import int8_bytes, quantization_method, require_quantizable
+from outrider.targets.skeleton import build_skeleton, count_parameters, kv_bytes_per_token
 from outrider.targets.sources import Source, find_source
+from outrider.targets.weights import stored_dtype
 
 if TYPE_CHECKING:
     import torch
@@ -159,23 +160,24 @@ def _inspect_model(
     config = read_config(source, trust_remote_code)
     tokenizer = read_tokenizer(source, trust_remote_code)
     text_config = config.get_text_config(decoder=True)
-    dtype = wanted or _stored_dtype(source, text_config)
-    model = _without_weights(config, spec, trust_remote_code)
-    model_class = None if model is None else type(model)
+    dtype = wanted or _default_dtype(source, config)
+    skeleton = build_skeleton(config, spec, trust_remote_code=trust_remote_code)
+    model_class = None if skeleton is None else type(skeleton)
     unsupported = unsupported_reasons(config, model_class=model_class)
-    parameters = None if model is None else sum(p.numel() for p in model.parameters())
-    file_bytes = source.file_bytes()
-    is_quantised = source.gguf is None and hasattr(config, "quantization_config")
+    if skeleton is not None:
+        unsupported += _quantization_problems(source, config, skeleton)
     report = ModelReport(
         spec=spec,
         model_type=config.model_type,
         model_class=None if model_class is None else model_class.__name__,
         layers=getattr(text_config, "num_hidden_layers", None),
-        parameters=parameters,
-        dtype=str(dtype).removeprefix("torch."),
-        weight_bytes=file_bytes if is_quantised or not parameters else parameters * dtype.itemsize,
-        file_bytes=file_bytes,
-        kv_bytes_per_token=None if unsupported or model is None else _kv_bytes(model, dtype),
+        parameters=None if skeleton is None else count_parameters(skeleton),
+        dtype=_form(source, dtype),
+        weight_bytes=_weight_bytes(source, config, skeleton, dtype),
+        file_bytes=source.file_bytes(),
+        kv_bytes_per_token=(
+            None if unsupported or skeleton is None else kv_bytes_per_token(skeleton, dtype)
+        ),
         context_length=getattr(text_config, "max_position_embeddings", None),
         rows=text_config.vocab_size,
         vocabulary=len(tokenizer),
@@ -185,53 +187,42 @@ def _inspect_model(
     return report, tokenizer
 
 
-def _stored_dtype(source: Source, config: PreTrainedConfig) -> torch.dtype:
+def _default_dtype(source: Source, config: PreTrainedConfig) -> torch.dtype:
     """Return the dtype that loading with "auto" gives."""
-    import torch
-
     if source.gguf is not None:
         return expanded_dtype(parse_device(None))
-    return getattr(config, "dtype", None) or torch.float32
+    return stored_dtype(config)
 
 
-def _without_weights(
-    config: PreTrainedConfig, spec: str, trust_remote_code: bool
-) -> PreTrainedModel | None:
-    """Build the model with shapes and no storage; None if Transformers has no such causal model."""
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    is_trusted = trust_remote_code and brings_its_own_class(config)
-    if causal_lm_class(config) is None and not is_trusted:
-        return None
-    from_config: Any = AutoModelForCausalLM.from_config
-    try:
-        with quiet_transformers(), torch.device("meta"):
-            # Only shapes matter; without storage, experts compute in bfloat16 alone.
-            model: PreTrainedModel = from_config(
-                config, dtype=torch.bfloat16, trust_remote_code=trust_remote_code
-            )
-    except Exception as error:
-        reason = " ".join(str(error).split())
-        raise LoadError(f"cannot load {spec}: no usable config.json ({reason})") from error
-    module: torch.nn.Module = model
-    module.eval()
-    return model
+def _form(source: Source, dtype: torch.dtype) -> str:
+    """Say what the weights are kept in; `dtype` is that of all that is not quantised."""
+    floating = str(dtype).removeprefix("torch.")
+    return floating if source.quantization is None else f"int8 and {floating}"
 
 
-def _kv_bytes(model: PreTrainedModel, dtype: torch.dtype) -> int | None:
-    """Return what one token adds to the cache, by caching one token that has no storage."""
-    import torch
+def _weight_bytes(
+    source: Source, config: PreTrainedConfig, skeleton: PreTrainedModel | None, dtype: torch.dtype
+) -> int | None:
+    """Return the bytes of the loaded weights; of a quantised checkpoint, those of its files."""
+    if skeleton is None or quantization_method(config) is not None:
+        return source.file_bytes()
+    if source.quantization is None:
+        return count_parameters(skeleton) * dtype.itemsize
+    return int8_bytes(skeleton, dtype, with_head=source.quantization == "int8")
 
-    run: Any = model
-    try:
-        with quiet_transformers():
-            output = run(torch.zeros(1, 1, dtype=torch.long, device="meta"), use_cache=True)
-            layers = output.past_key_values.layers
-    except RuntimeError:  # the model asks for a value, and there are none
-        return None
-    numbers = 0
-    for layer in layers:
-        if layer.keys is not None:  # else it reads another layer's
-            numbers += layer.keys.numel() + layer.values.numel()
-    return numbers * dtype.itemsize
+
+def _quantization_problems(
+    source: Source, config: PreTrainedConfig, skeleton: PreTrainedModel
+) -> tuple[str, ...]:
+    """Return why a spec's suffix cannot be had for this model, if so."""
+    if source.quantization is None:
+        return ()
+    method = quantization_method(config)
+    if method is not None:
+        return (f"it is quantised already, with {method}",)
+    if source.quantization == "int8":
+        try:
+            require_quantizable(skeleton, type(skeleton).__name__)
+        except UnsupportedModelError as error:
+            return (str(error),)
+    return ()

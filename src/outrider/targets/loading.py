@@ -1,30 +1,28 @@
 """Models, tokenizers and configurations, from wherever the user has them.
 
 A spec is the name of the embedded model, a local folder, the path of a .gguf file, or a model id
-on the Hugging Face hub. Whatever goes wrong comes out as one line.
+on the Hugging Face hub; a suffix such as "@int8" quantises its weights. Whatever goes wrong comes
+out as one line.
 """
 
 from __future__ import annotations
 
-import contextlib
-import logging
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from outrider.errors import LoadError, OptionError, OutriderError, UnsupportedModelError
-from outrider.targets.capabilities import require_supported
+from outrider.errors import OptionError, UnsupportedModelError
+from outrider.targets.capabilities import brings_its_own_class, require_supported
 from outrider.targets.devices import expanded_dtype, parse_device, parse_dtype
-from outrider.targets.quiet import quiet_transformers
+from outrider.targets.offload import execution_device, parse_spread
 from outrider.targets.sources import Source, find_source
+from outrider.targets.weights import one_line, read_weights
 
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
     from outrider.targets.devices import Dtype
-
-_LOGGER = logging.getLogger("outrider")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,22 +40,30 @@ def load_model(
     tokenizer: PreTrainedTokenizerBase | None = None,
     dtype: Dtype | str = "auto",
     device: str | torch.device | None = None,
+    max_memory: Mapping[str | int, str | int] | None = None,
+    offload_folder: str | None = None,
     trust_remote_code: bool = False,
 ) -> LoadedModel:
     """Load a causal language model in evaluation mode, with its tokenizer.
 
-    `dtype` "auto" is the checkpoint's own; a GGUF file, the embedded model among them, has none,
-    and is expanded to float32 on a CPU and bfloat16 elsewhere. `device` None is the GPU if there
-    is one. A `tokenizer` given here replaces the spec's own. A model that is already loaded is
-    used as it stands, never moved, converted or otherwise modified.
+    `spec` may end in "@int8" or "@bnb8" for weights of eight bits, which is another model and
+    keeps the suffix in its name. `dtype` "auto" is the checkpoint's own; a GGUF file, the
+    embedded model among them, has none, and is expanded to float32 on a CPU and bfloat16
+    elsewhere. `device` None is the GPU if there is one; "auto" spreads the weights over GPUs,
+    main memory and disk, as far as `max_memory` lets it (bytes, or text like "10GiB", by GPU
+    number or "cpu"; None: what is free), with files in `offload_folder` (None: a temporary one).
+    A `tokenizer` given here replaces the spec's own. A model that is already loaded is used as it
+    stands, never moved, converted or otherwise modified.
 
-    Raises LoadError, UnsupportedModelError (not a causal language model, or one whose cache
-    cannot be rolled back) and OptionError (dtype, device).
+    Raises LoadError (also for weights that do not fit), UnsupportedModelError (not a causal
+    language model, or one whose cache cannot be rolled back) and OptionError (dtype, device,
+    offloading, quantisation).
     """
     chosen_dtype = parse_dtype(dtype)
+    spread = parse_spread(device, max_memory, offload_folder)
     if not isinstance(spec, str):
         return _adopt(spec, tokenizer, chosen_dtype, device)
-    chosen_device = parse_device(device)
+    where = parse_device(None) if spread is not None else parse_device(device)
     source = find_source(spec)
     config = read_config(source, trust_remote_code)
     if not (trust_remote_code and brings_its_own_class(config)):
@@ -65,12 +71,15 @@ def load_model(
     if tokenizer is None:
         tokenizer = read_tokenizer(source, trust_remote_code)
     if chosen_dtype is None and source.gguf is not None:
-        chosen_dtype = expanded_dtype(chosen_device)
-    model = _read_model(source, chosen_dtype, trust_remote_code)
+        chosen_dtype = expanded_dtype(where)
+    model = read_weights(
+        source,
+        config,
+        dtype=chosen_dtype,
+        where=spread or where,
+        trust_remote_code=trust_remote_code,
+    )
     require_supported(model.config, name=spec, model_class=type(model))
-    module: torch.nn.Module = model  # Transformers narrows the type of `to`
-    with _one_line(f"cannot move {spec} to {chosen_device}"):
-        module.to(chosen_device)
     return LoadedModel(model, tokenizer, spec)
 
 
@@ -99,9 +108,7 @@ def _adopt(
     if dtype is not None and dtype != model.dtype:
         raise OptionError(f"dtype is {dtype}, but {name} is already loaded in {model.dtype}")
     if device is not None:
-        wanted = parse_device(device)
-        if wanted.type != model.device.type or wanted.index not in (None, model.device.index):
-            raise OptionError(f"device is {wanted}, but {name} is already loaded on {model.device}")
+        _require_on(device, execution_device(model), name)
     if model.training:
         raise OptionError(
             f"{name} is in training mode, where dropout acts; call model.eval() first"
@@ -113,16 +120,19 @@ def _adopt(
     return LoadedModel(model, tokenizer, name)
 
 
-def brings_its_own_class(config: PreTrainedConfig) -> bool:
-    """Whether the model's class comes with the checkpoint, to be known only once it is loaded."""
-    return "AutoModelForCausalLM" in (getattr(config, "auto_map", None) or {})
+def _require_on(device: str | torch.device, found: torch.device, name: str) -> None:
+    if device != "auto":
+        wanted = parse_device(device)
+        if wanted.type == found.type and wanted.index in (None, found.index):
+            return
+    raise OptionError(f"device is {str(device)!r}, but {name} is already loaded on {found}")
 
 
 def read_config(source: Source, trust_remote_code: bool) -> PreTrainedConfig:
     """Read the configuration of a source; raises LoadError."""
     from transformers import AutoConfig
 
-    with _one_line(f"cannot load {source.spec}: no usable config.json"):
+    with one_line(f"cannot load {source.spec}: no usable config.json"):
         config: PreTrainedConfig = AutoConfig.from_pretrained(
             source.description(), trust_remote_code=trust_remote_code, **source.options
         )
@@ -133,53 +143,8 @@ def read_tokenizer(source: Source, trust_remote_code: bool) -> PreTrainedTokeniz
     """Read the tokenizer of a source; raises LoadError."""
     from transformers import AutoTokenizer
 
-    with _one_line(f"no usable tokenizer in {source.spec}"):
+    with one_line(f"no usable tokenizer in {source.spec}"):
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
             source.description(), trust_remote_code=trust_remote_code, **source.options
         )
     return tokenizer
-
-
-def _read_model(
-    source: Source, dtype: torch.dtype | None, trust_remote_code: bool
-) -> PreTrainedModel:
-    from transformers import AutoModelForCausalLM
-
-    from_pretrained: Any = AutoModelForCausalLM.from_pretrained
-    with _one_line(f"cannot load the weights of {source.spec}"):
-        model, report = from_pretrained(
-            source.weights(dtype),
-            dtype="auto" if dtype is None else dtype,
-            trust_remote_code=trust_remote_code,
-            # What does not fit is reported by name below, not filled with random numbers.
-            ignore_mismatched_sizes=True,
-            output_loading_info=True,
-            **source.options,
-        )
-        for tensor, found, wanted in sorted(report["mismatched_keys"]):
-            raise LoadError(
-                f"{source.spec}: tensor {tensor} has shape {list(found)}, "
-                f"but its config.json asks for {list(wanted)}"
-            )
-        for tensor in sorted(report["missing_keys"]):
-            raise LoadError(f"{source.spec}: its weights lack the tensor {tensor}")
-        for tensor in sorted(report["unexpected_keys"])[:1]:
-            more = len(report["unexpected_keys"]) - 1
-            _LOGGER.warning("%s: unused tensor %s and %d more", source.spec, tensor, more)
-    loaded: PreTrainedModel = model
-    return loaded
-
-
-@contextlib.contextmanager
-def _one_line(problem: str) -> Iterator[None]:
-    """Keep Transformers quiet; turn whatever it raises into one line that begins with `problem`."""
-    try:
-        with quiet_transformers():
-            yield
-    except OutriderError:
-        raise
-    except Exception as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        if "trust_remote_code" in reason:
-            reason = "it brings code of its own, which runs only with trust_remote_code=True"
-        raise LoadError(f"{problem} ({reason[:300]})") from error

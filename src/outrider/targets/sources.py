@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
 
-from outrider.errors import LoadError
+from outrider.errors import LoadError, OptionError
 from outrider.targets.embedded import EMBEDDED_MODEL, embedded_gguf
 from outrider.targets.gguf import GgufFile
 
 if TYPE_CHECKING:
     import torch
 
+Quantization: TypeAlias = Literal["int8", "bnb8"]
+"""What a suffix makes of a model's weights: our int8, or bitsandbytes' 8 bits."""
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What Transformers' `from_pretrained` is given for a spec."""
+    """What Transformers' `from_pretrained` is given for a spec, and what then becomes of it."""
 
     spec: str
     location: str
     """A folder or a hub id; unused for a GGUF file."""
     gguf: GgufFile | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    quantization: Quantization | None = None
 
     def description(self) -> str:
         """Return where the configuration and the tokenizer are."""
@@ -45,7 +50,27 @@ class Source:
 
 
 def find_source(spec: str) -> Source:
-    """Find out what a spec means; raises LoadError if it can mean nothing."""
+    """Find out what a spec means.
+
+    Raises LoadError if it can mean nothing, OptionError for an unknown suffix.
+    """
+    name, quantization = _split_suffix(spec)
+    return replace(_find_named(name), spec=spec, quantization=quantization)
+
+
+def _split_suffix(spec: str) -> tuple[str, Quantization | None]:
+    """Take a suffix such as "@int8" off a spec, unless a file or folder has it in its name."""
+    found = re.fullmatch(r"(.+)@([\w-]*)", spec, flags=re.DOTALL)
+    if found is None or Path(spec).expanduser().exists():
+        return spec, None
+    name, suffix = found.groups()
+    if suffix not in get_args(Quantization):
+        known = " and ".join(f"@{one}" for one in get_args(Quantization))
+        raise OptionError(f"model {spec!r} ends in the unknown suffix @{suffix}; known are {known}")
+    return name, cast("Quantization", suffix)
+
+
+def _find_named(spec: str) -> Source:
     if spec == EMBEDDED_MODEL:
         return Source(spec, spec, gguf=GgufFile(embedded_gguf()))
     path = Path(spec).expanduser()

@@ -1,0 +1,195 @@
+"""The weights of a source, read to where they compute, as they are or in fewer bits."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from outrider.errors import LoadError, OptionError, OutriderError
+from outrider.targets.free_memory import available_memory
+from outrider.targets.memory import require_room
+from outrider.targets.offload import Spread
+from outrider.targets.quantization import (
+    bnb8_config,
+    int8_bytes,
+    quantization_method,
+    quantize_int8,
+    require_bnb8,
+    require_known_method,
+    require_quantizable,
+)
+from outrider.targets.quiet import quiet_transformers
+from outrider.targets.skeleton import build_skeleton, count_parameters
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedConfig, PreTrainedModel
+
+    from outrider.targets.sources import Source
+
+    Where: TypeAlias = torch.device | Spread
+
+_LOGGER = logging.getLogger("outrider")
+
+
+def read_weights(
+    source: Source,
+    config: PreTrainedConfig,
+    *,
+    dtype: torch.dtype | None,
+    where: Where,
+    trust_remote_code: bool,
+) -> PreTrainedModel:
+    """Read a model's weights to a device or spread them; the source's suffix quantises them.
+
+    `dtype` None is the checkpoint's own. What cannot be done, or does not fit, is refused before
+    any weight is read: LoadError, OptionError, UnsupportedModelError.
+    """
+    _check_quantization(source, config, where)
+    _check_room(source, config, dtype, where, trust_remote_code)
+    options = {"trust_remote_code": trust_remote_code} | _placement(source, config, where)
+    if source.quantization == "bnb8":
+        options["quantization_config"] = bnb8_config()
+    if isinstance(where, Spread):
+        with where.loading():
+            model = _read_model(source, config, dtype, options)
+        where.outlive(model)
+        return model
+    model = _read_model(source, config, dtype, options)
+    if source.quantization == "int8":
+        quantize_int8(model, device=where)
+    if "device_map" not in options:
+        module: torch.nn.Module = model  # Transformers narrows the type of `to`
+        with one_line(f"cannot move {source.spec} to {where}"):
+            module.to(where)
+    return model
+
+
+def _check_quantization(source: Source, config: PreTrainedConfig, where: Where) -> None:
+    """Refuse what a checkpoint's own quantisation or the suffix asks for and cannot be had."""
+    require_known_method(config, source.spec)
+    method = quantization_method(config)
+    if source.quantization is not None and method is not None:
+        raise OptionError(f"cannot quantise {source.spec}: it is quantised already, with {method}")
+    if source.quantization == "int8" and isinstance(where, Spread):
+        raise OptionError(f"device is 'auto', but {source.spec} stands on one device: name it")
+    if source.quantization == "bnb8":
+        require_bnb8(source.spec, None if isinstance(where, Spread) else where)
+
+
+def _check_room(
+    source: Source,
+    config: PreTrainedConfig,
+    dtype: torch.dtype | None,
+    where: Where,
+    trust_remote_code: bool,
+) -> None:
+    """Refuse, from shapes alone, weights that cannot be quantised or do not fit."""
+    if quantization_method(config) is not None:
+        return  # how large its weights become is the method's business
+    skeleton = build_skeleton(config, source.spec, trust_remote_code=trust_remote_code)
+    if skeleton is None:
+        return
+    if source.quantization == "int8":
+        require_quantizable(skeleton, source.spec)
+    if isinstance(where, Spread):
+        return
+    needs = _needs(source, skeleton, dtype or stored_dtype(config), where)
+    for device, (needed, form) in needs.items():
+        require_room(source.spec, needed, form, device, available_memory(device))
+
+
+def _needs(
+    source: Source, skeleton: PreTrainedModel, dtype: torch.dtype, where: torch.device
+) -> dict[torch.device, tuple[int, str]]:
+    """Return the bytes of weights that each device must hold at once, and in what form."""
+    import torch
+
+    floating = count_parameters(skeleton) * dtype.itemsize, str(dtype).removeprefix("torch.")
+    if source.quantization is None:
+        return {where: floating}
+    if source.quantization == "bnb8":
+        return {where: (int8_bytes(skeleton, dtype, with_head=False), "int8")}
+    # Floating weights are read to main memory, and shrink on their way to the device.
+    return {where: (int8_bytes(skeleton, dtype), "int8"), torch.device("cpu"): floating}
+
+
+def stored_dtype(config: PreTrainedConfig) -> torch.dtype:
+    """Return the dtype that a checkpoint says its weights have."""
+    import torch
+
+    stored: torch.dtype | None = getattr(config.get_text_config(decoder=True), "dtype", None)
+    return stored or torch.float32
+
+
+def _placement(source: Source, config: PreTrainedConfig, where: Where) -> dict[str, Any]:
+    """Return what Transformers needs to know of where the weights go.
+
+    Weights to be quantised here are read to main memory: each goes on when it is small.
+    """
+    if isinstance(where, Spread):
+        return where.options()
+    is_direct = where.type != "cpu" and source.quantization != "int8"
+    if is_direct or quantization_method(config) is not None:
+        return {"device_map": {"": where}}
+    return {}
+
+
+def _read_model(
+    source: Source, config: PreTrainedConfig, dtype: torch.dtype | None, options: dict[str, Any]
+) -> PreTrainedModel:
+    from transformers import AutoModelForCausalLM
+
+    from_pretrained: Any = AutoModelForCausalLM.from_pretrained
+    method = quantization_method(config)
+    quantised = "" if method is None else f", quantised with {method}"
+    with one_line(f"cannot load the weights of {source.spec}{quantised}"):
+        model, report = from_pretrained(
+            source.weights(dtype),
+            dtype="auto" if dtype is None else dtype,
+            # What does not fit is reported by name below, not filled with random numbers.
+            ignore_mismatched_sizes=True,
+            output_loading_info=True,
+            **options,
+            **source.options,
+        )
+    _check_report(source.spec, report)
+    if method is not None and getattr(model, "hf_quantizer", None) is None:
+        _LOGGER.warning(
+            "%s: its %s weights are expanded to %s on this machine",
+            source.spec,
+            method,
+            model.dtype,
+        )
+    loaded: PreTrainedModel = model
+    return loaded
+
+
+def _check_report(name: str, report: dict[str, Any]) -> None:
+    for tensor, found, wanted in sorted(report["mismatched_keys"]):
+        raise LoadError(
+            f"{name}: tensor {tensor} has shape {list(found)}, "
+            f"but its config.json asks for {list(wanted)}"
+        )
+    for tensor in sorted(report["missing_keys"]):
+        raise LoadError(f"{name}: its weights lack the tensor {tensor}")
+    for tensor in sorted(report["unexpected_keys"])[:1]:
+        more = len(report["unexpected_keys"]) - 1
+        _LOGGER.warning("%s: unused tensor %s and %d more", name, tensor, more)
+
+
+@contextlib.contextmanager
+def one_line(problem: str) -> Iterator[None]:
+    """Keep Transformers quiet; turn whatever it raises into one line that begins with `problem`."""
+    try:
+        with quiet_transformers():
+            yield
+    except OutriderError:
+        raise
+    except Exception as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        if "trust_remote_code" in reason:
+            reason = "it brings code of its own, which runs only with trust_remote_code=True"
+        raise LoadError(f"{problem} ({reason[:300]})") from error
