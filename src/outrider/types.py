@@ -30,12 +30,14 @@ class DraftTree:
     parent precedes its children and siblings stand in the order they were drafted, with different
     tokens. `q` [N, V] holds, for *sampled* drafts, the law each node was drawn from: its parent's
     draft distribution, before earlier siblings were removed. Without `q` the draft is
-    deterministic (a point mass). An empty tree is the way to say "no draft".
+    deterministic (a point mass). An empty tree is the way to say "no draft". `chances` are the
+    drafter's own estimates that each node is accepted (its ancestors with it), where it has any.
     """
 
     tokens: tuple[int, ...] = ()
     parents: tuple[int, ...] = ()
     q: Tensor | None = None
+    chances: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         if len(self.tokens) != len(self.parents):
@@ -45,11 +47,19 @@ class DraftTree:
                 raise ValueError(f"node {node} has parent {parent}: parents precede children")
         if self.q is not None and self.q.shape[0] != len(self.tokens):
             raise ValueError(f"q has {self.q.shape[0]} rows for {len(self.tokens)} nodes")
+        if self.chances is not None and len(self.chances) != len(self.tokens):
+            raise ValueError(f"{len(self.chances)} chances for {len(self.tokens)} nodes")
 
     @classmethod
-    def chain(cls, tokens: TokenIds, q: Tensor | None = None) -> DraftTree:
+    def chain(
+        cls,
+        tokens: TokenIds,
+        q: Tensor | None = None,
+        chances: Sequence[float] | None = None,
+    ) -> DraftTree:
         """Build the tree in which each token follows the one before."""
-        return cls(tuple(tokens), tuple(range(-1, len(tokens) - 1)), q)
+        parents = tuple(range(-1, len(tokens) - 1))
+        return cls(tuple(tokens), parents, q, None if chances is None else tuple(chances))
 
     def __len__(self) -> int:
         return len(self.tokens)

@@ -243,7 +243,8 @@ def test_the_target_may_draft_for_itself() -> None:
     target = shared_target()
     drafter = ModelDrafter(target, vocab_size=VOCAB, shared_ids=VOCAB)
     wanted = [make_request(random_ids(5 + i, i), max_new_tokens=20) for i in range(3)]
-    for result, request in zip(collect(Engine(target, drafter), wanted), wanted, strict=True):
+    results = collect(Engine(target, drafter, max_draft=5), wanted)
+    for result, request in zip(results, wanted, strict=True):
         assert_same(result, decode(target, request))
         assert result.stats.acceptance_rate == 1
     assert not target._sequences
@@ -253,7 +254,7 @@ def test_sequences_are_closed_with_their_requests() -> None:
     model = TransformersTarget(tiny_model(seed=7, num_hidden_layers=1))
     drafter = ModelDrafter(model, vocab_size=VOCAB, shared_ids=VOCAB)
     wanted = [make_request(random_ids(5 + i, i), max_new_tokens=3 + i) for i in range(5)]
-    run = Engine(shared_target(), drafter, max_batch=3).run(wanted)
+    run = Engine(shared_target(), drafter, max_draft=5, max_batch=3).run(wanted)
     for _ in range(4):
         next(run)
     assert 0 < len(model._sequences) <= 3
@@ -269,3 +270,21 @@ def test_a_draft_model_may_be_scripted() -> None:
     result = decode(target, make_request((1,), max_new_tokens=9), drafter, max_draft=4)
     assert_same(result, decode(target, make_request((1,), max_new_tokens=9)))
     assert not model.held
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_draft_model_that_begins_late_or_rests_guesses_as_well_as_ever(
+    temperature: float,
+) -> None:
+    """ADAPT-6: every draft of an exact copy is right, from the first round after a pause."""
+    request = make_request(PROMPT, max_new_tokens=60, temperature=temperature, seed=3)
+    text = [*PROMPT, *decode(shared_target(), request).token_ids]
+    drafter = draft_model("exact")
+    sampler = KeyedDraftSampler(temperature, KeyedNoise(3), "match")
+    start = len(PROMPT) + 10
+    state = drafter.begin(DraftRequest(tuple(text[:start]), len(text), sampler))
+    for place in (start, start + 1, start + 30):
+        drafter.observe([state], [text[len(state.tokens) : place]])
+        (tree,) = drafter.propose([state], [4])
+        assert list(tree.tokens) == text[place : place + 4]
+    drafter.end(state)

@@ -135,3 +135,21 @@ def test_an_option_out_of_range_is_named_with_value_and_range(
     with pytest.raises(OptionError) as error:
         NgramDrafter(**options)
     assert str(error.value) == message
+
+
+def test_chances_fall_along_a_draft_and_follow_what_copies_were_worth() -> None:
+    drafter = NgramDrafter()
+    state = drafter.begin(request(1, 2, 3, 4, 5, 6, 9, 1, 2))
+
+    def first() -> float:
+        (tree,) = drafter.propose([state], [4])
+        assert tree.chances is not None
+        assert list(tree.chances) == sorted(tree.chances, reverse=True)
+        return tree.chances[0]
+
+    before = first()
+    drafter.observe([state], [[3, 4]])  # the copy goes on: a longer agreement
+    assert first() > before
+    for token in range(100, 140):
+        drafter.observe([state], [[token, 1, 2]])  # and now it never does
+    assert first() < before / 3

@@ -21,7 +21,7 @@ def request(prediction: list[int] | None) -> DraftRequest:
 
 
 def draft(prediction: list[int] | None, output: list[int], budget: int = 15) -> list[int]:
-    drafter = PredictionDrafter(min_expected=0.0)
+    drafter = PredictionDrafter(min_probability=0.0)
     state = drafter.begin(request(prediction))
     for token in output:
         drafter.observe([state], [[token]])
@@ -37,7 +37,7 @@ def num_rounds(prediction: list[int], output: list[int]) -> int:
     state = drafter.begin(request(prediction))
     rounds = done = 0
     while done < len(output):
-        tokens = drafter.propose([state], [len(output) - done - 1])[0].tokens
+        tokens = drafter.propose([state], [min(15, len(output) - done - 1)])[0].tokens
         right = 0
         while right < len(tokens) and tokens[right] == output[done + right]:
             right += 1
@@ -128,7 +128,7 @@ def test_an_unrelated_output_soon_stops_the_drafting_and_copying_starts_it_again
     ("options", "message"),
     [
         ({"length": 0}, "length is 0, must be at least 1"),
-        ({"min_expected": -1}, "min_expected is -1, must be at least 0"),
+        ({"min_probability": 2}, "min_probability is 2, must be 0 to 1"),
     ],
 )
 def test_an_option_out_of_range_is_named_with_value_and_range(
@@ -137,3 +137,18 @@ def test_an_option_out_of_range_is_named_with_value_and_range(
     with pytest.raises(OptionError) as error:
         PredictionDrafter(**options)
     assert str(error.value) == message
+
+
+def test_chances_fall_along_a_draft_and_rise_as_the_output_follows_the_prediction() -> None:
+    drafter = PredictionDrafter()
+    state = drafter.begin(request(TEXT))
+    hopes = []
+    for place in range(0, 60, 12):
+        (tree,) = drafter.propose([state], [10])
+        assert tree.chances is not None
+        assert list(tree.chances) == sorted(tree.chances, reverse=True)
+        assert 0 < tree.chances[-1] <= tree.chances[0] <= 1
+        hopes.append(sum(tree.chances))
+        drafter.observe([state], [TEXT[place : place + 12]])
+    assert hopes == sorted(hopes)
+    assert hopes[0] < hopes[-1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from outrider.drafters.spec import DrafterSpec, parse_spec
+from outrider.drafters.spec import DrafterSpec, parse_spec, parse_specs
 from outrider.errors import OptionError
 
 
@@ -32,3 +32,39 @@ def test_an_unknown_spec_is_refused_with_the_known_ones(text: str) -> None:
 def test_a_spec_without_its_argument_says_what_to_write(text: str) -> None:
     with pytest.raises(OptionError, match=r"names no \w+; write "):
         parse_spec(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "specs"),
+    [
+        ("none", [DrafterSpec("none")]),
+        ("suffix,model:org/name", [DrafterSpec("suffix"), DrafterSpec("model", "org/name")]),
+        ("model:a,b/c@int8,ngram", [DrafterSpec("model", "a,b/c@int8"), DrafterSpec("ngram")]),
+        (
+            "prediction:a, b.txt,suffix",
+            [DrafterSpec("prediction", "a, b.txt"), DrafterSpec("suffix")],
+        ),
+        ("model:a,model:b", [DrafterSpec("model", "a"), DrafterSpec("model", "b")]),
+    ],
+)
+def test_commas_part_specs_but_not_names(text: str, specs: list[DrafterSpec]) -> None:
+    assert parse_specs(text) == tuple(specs)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "'' is unknown"),
+        ("suffix,", "'suffix,' is unknown"),
+        ("suffix,sufix", "'suffix,sufix' is unknown"),
+        ("suffix, ngram", "'suffix, ngram' is unknown"),
+        ("none,suffix", "asks for none and for others"),
+        ("suffix,none", "asks for none and for others"),
+        ("suffix,ngram,suffix", "names suffix twice"),
+        ("model:a,suffix,model:a", "names model twice"),
+        ("prediction:a.txt,prediction", "names prediction twice"),
+    ],
+)
+def test_a_list_that_makes_no_sense_is_refused(text: str, message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        parse_specs(text)

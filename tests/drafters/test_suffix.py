@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from outrider.drafters.base import DraftRequest, DraftSampler
 from outrider.drafters.suffix import SuffixDrafter, SuffixState
+from outrider.drafters.survival import HORIZON
 from outrider.errors import OptionError
 
 TEXTS = st.lists(st.integers(0, 4), max_size=40)
@@ -25,7 +26,7 @@ def request(prompt: list[int]) -> DraftRequest:
 
 def eager(**options: int) -> SuffixDrafter:
     """A drafter that drafts on the least hope."""
-    return SuffixDrafter(min_expected=0.0, min_probability=0.0, **options)
+    return SuffixDrafter(min_probability=0.0, **options)
 
 
 def draft(drafter: SuffixDrafter, state: SuffixState, budget: int = 15) -> list[int]:
@@ -60,7 +61,7 @@ def test_a_repeating_text_is_continued_for_the_whole_budget() -> None:
 
 
 def test_the_draft_grows_with_the_length_of_the_match() -> None:
-    drafter = SuffixDrafter(min_expected=0.0, min_probability=0.5)
+    drafter = SuffixDrafter(min_probability=0.5)
     lengths = []
     for matched in (1, 2, 4, 8, 16):
         state = drafter.begin(request([*PASSAGE, *range(200, 230), 1, *PASSAGE[:matched]]))
@@ -69,11 +70,28 @@ def test_the_draft_grows_with_the_length_of_the_match() -> None:
     assert lengths[0] < lengths[-1]
 
 
-def test_nothing_is_drafted_unless_enough_tokens_are_expected_to_be_accepted() -> None:
-    text = [*PASSAGE, 1, *PASSAGE[:4]]
-    assert draft(eager(), eager().begin(request(text)))
-    hesitant = SuffixDrafter(min_expected=15.0)
-    assert draft(hesitant, hesitant.begin(request(text))) == []
+def test_chances_fall_along_a_draft_and_rise_with_the_length_of_the_match() -> None:
+    drafter = eager()
+    firsts = []
+    for matched in (1, 2, 4, 8, 16):
+        state = drafter.begin(request([*PASSAGE, 1, *PASSAGE[:matched]]))
+        (tree,) = drafter.propose([state], [10])
+        assert tree.chances is not None
+        assert list(tree.chances) == sorted(tree.chances, reverse=True)
+        assert 0 < tree.chances[-1] <= tree.chances[0] <= 1
+        firsts.append(tree.chances[0])
+    assert firsts == sorted(firsts)
+    assert firsts[0] < firsts[-1]
+
+
+def test_of_its_own_text_and_past_outputs_the_one_with_more_expected_tokens_is_copied() -> None:
+    drafter = eager(max_shared_tokens=1000)
+    first = drafter.begin(request([1]))
+    drafter.observe([first], [[*PASSAGE, 5]])
+    drafter.end(first)
+    second = drafter.begin(request([*PASSAGE[8:10], 77]))
+    drafter.observe([second], [PASSAGE[:10]])
+    assert draft(drafter, second, budget=2) == PASSAGE[10:12]
 
 
 @given(TEXTS, TEXTS, st.integers(0, 20))
@@ -86,7 +104,7 @@ def test_each_drafted_token_followed_the_one_before_somewhere_in_the_text(
     text = prompt + output
     drafted = draft(drafter, state, budget)
     pairs = set(pairwise(text))
-    assert len(drafted) <= min(budget, 15)
+    assert len(drafted) <= min(budget, HORIZON)
     assert all(pair in pairs for pair in pairwise([*text[-1:], *drafted]))
 
 
@@ -109,13 +127,14 @@ def test_copies_that_fail_are_given_up_though_nothing_in_the_text_speaks_against
     state = drafter.begin(
         request([token for i in range(0, 400, 10) for token in (i, i + 1, i + 2)])
     )
-    drafted = []
+    hopes = []
     for i in range(0, 400, 10):  # each pair occurred once before, but goes on differently now
         drafter.observe([state], [[i, i + 1]])
-        drafted.append(bool(draft(drafter, state)))
+        (tree,) = drafter.propose([state], [15])
+        hopes.append(sum(tree.chances or ()))
         drafter.observe([state], [[i + 3]])
-    assert drafted[0]
-    assert not any(drafted[10:])
+    assert hopes[0] > 1
+    assert max(hopes[20:]) < 0.25
 
 
 def test_drafting_stops_where_copies_fail_and_resumes_when_copying_would_have_paid() -> None:
@@ -254,7 +273,6 @@ def test_a_round_costs_the_same_however_long_the_text(changed: int) -> None:
     ("options", "message"),
     [
         ({"length": 0}, "length is 0, must be at least 1"),
-        ({"min_expected": -1}, "min_expected is -1, must be at least 0"),
         ({"min_probability": 2}, "min_probability is 2, must be 0 to 1"),
         ({"max_shared_tokens": 1}, "max_shared_tokens is 1, must be 0 or at least 2"),
         ({"max_shared_tokens": -5}, "max_shared_tokens is -5, must be 0 or at least 2"),

@@ -52,7 +52,7 @@ def alone() -> list[Result]:
 @pytest.mark.parametrize("name", DRAFTERS)
 def test_a_batch_of_different_requests_equals_their_single_runs(name: str, max_batch: int) -> None:
     """BATCH-1, BATCH-4, BATCH-6: rows accept and end differently; few or all run at once."""
-    engine = Engine(shared_target(), DRAFTERS[name](), max_batch=max_batch)
+    engine = Engine(shared_target(), DRAFTERS[name](), max_draft=5, max_batch=max_batch)
     for result, expected in zip(collect(engine, mixed()), alone(), strict=True):
         assert_same(result, expected)
 
@@ -61,7 +61,7 @@ def test_a_batch_of_different_requests_equals_their_single_runs(name: str, max_b
 def test_batches_are_the_same_in_other_architectures(architecture: str) -> None:
     target = shared_target(architecture)
     for drafter in (None, random_trees(VOCAB), draft_model("noisy", architecture)):
-        found = collect(Engine(target, drafter, max_batch=3), mixed()[:5])
+        found = collect(Engine(target, drafter, max_draft=5, max_batch=3), mixed()[:5])
         for request, result in zip(mixed(), found, strict=False):
             assert_same(result, decode(target, request))
 
@@ -76,7 +76,8 @@ def test_neighbours_change_neither_ids_nor_acceptance(temperature: float, rule: 
     ]
     drafter = draft_model("noisy")
     single = decode(shared_target(), wanted[2], drafter, rule=rule)
-    together = collect(Engine(shared_target(), drafter, rule=rule), wanted)[2]
+    engine = Engine(shared_target(), drafter, rule=rule, max_draft=5)
+    together = collect(engine, wanted)[2]
     assert_same(together, single)
     assert together.stats.accepted_at == single.stats.accepted_at
     assert together.stats.proposed_at == single.stats.proposed_at

@@ -75,7 +75,7 @@ def test_the_last_position_of_a_model_is_used_and_none_after_it() -> None:
     assert (len(plain.token_ids), plain.finish_reason) == (20, "length")
     drafters: list[Drafter[Any]] = [
         NgramDrafter(min_ngram=1),
-        SuffixDrafter(min_expected=0),
+        SuffixDrafter(),
         random_trees(VOCAB),
         oracle(plain.token_ids, 40),
         draft_model("exact"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, get_args
 
@@ -20,6 +19,7 @@ from outrider.engine.request import Request
 from outrider.engine.result import Result
 from outrider.targets.transformers import TransformersTarget
 from outrider.types import DraftTree, Rule
+from support.laws import ALARM, NEAR_LOGITS, VOCABULARY, chi_square_excess
 from support.runs import (
     assert_same,
     collect,
@@ -84,8 +84,8 @@ def likely(architecture: str) -> Callable[[tuple[int, ...]], Sequence[float]]:
 
 DRAFTERS: dict[str, Callable[[str], Drafter[Any]]] = {
     "ngram": lambda _: NgramDrafter(min_ngram=1),
-    "suffix": lambda _: SuffixDrafter(min_expected=0, max_shared_tokens=64),
-    "prediction": lambda _: PredictionDrafter(min_expected=0),
+    "suffix": lambda _: SuffixDrafter(max_shared_tokens=64),
+    "prediction": lambda _: PredictionDrafter(),
     "unrelated": lambda _: draft_model("unrelated"),
     "noisy": lambda architecture: draft_model("noisy", architecture),
     "exact": lambda architecture: draft_model("exact", architecture),
@@ -109,7 +109,7 @@ def test_plain_decoding_says_what_transformers_says(architecture: str) -> None:
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_drafts_change_nothing_in_any_architecture(architecture: str, name: str, mode: str) -> None:
     """CACHE-4 and CACHE-8 among them: sliding windows, and trees."""
-    engine = Engine(shared_target(architecture), DRAFTERS[name](architecture))
+    engine = Engine(shared_target(architecture), DRAFTERS[name](architecture), max_draft=7)
     found = collect(engine, requests(mode, architecture))
     for result, expected in zip(found, plain(architecture, mode), strict=True):
         assert_same(result, expected)
@@ -145,7 +145,7 @@ def test_one_request_alone_with_drafts_beyond_its_end_is_no_different(name: str)
     [("rejection", name) for name in DRAFTERS] + [("block", name) for name in CHAINS],
 )
 def test_greedy_decoding_is_the_same_under_the_rules_that_reject(rule: Rule, name: str) -> None:
-    engine = Engine(shared_target(), DRAFTERS[name]("llama"), rule=rule)
+    engine = Engine(shared_target(), DRAFTERS[name]("llama"), rule=rule, max_draft=7)
     wanted = requests("greedy", hints=name == "prediction")
     for result, expected in zip(collect(engine, wanted), plain("llama", "greedy"), strict=True):
         assert_same(result, expected)
@@ -170,14 +170,15 @@ def test_invariant_numerics_make_low_precision_identical_too(dtype: torch.dtype)
         expected = [decode(target, request) for request in wanted]
         for name in ("random", "trees"):
             drafter = DRAFTERS[name]("llama")
-            for found, one in zip(collect(Engine(target, drafter), wanted), expected, strict=True):
+            results = collect(Engine(target, drafter, max_draft=7), wanted)
+            for found, one in zip(results, expected, strict=True):
                 assert_same(found, one)
                 assert found.logprobs == one.logprobs
 
 
 @pytest.mark.parametrize("rule", get_args(Rule))
 def test_a_request_runs_the_same_way_every_time(rule: Rule) -> None:
-    engine = Engine(shared_target(), draft_model("noisy"), rule=rule)
+    engine = Engine(shared_target(), draft_model("noisy"), rule=rule, max_draft=5)
     first, second = (collect(engine, requests("sampled")) for _ in range(2))
     for one, other in zip(first, second, strict=True):
         assert_same(one, other)
@@ -185,52 +186,6 @@ def test_a_request_runs_the_same_way_every_time(rule: Rule) -> None:
 
 
 # -- the law of sampled text under the rules that reject -------------------------------------------
-
-_V = 4
-_RUNS, _LENGTH = 16, 128  # 2,048 tokens
-# With 48 degrees of freedom, a sound engine raises the alarm for fewer than 1 in 1,000 choices of
-# the seeds; they are fixed here, so that no test below is ever wrong by chance.
-_ALARM = 4.0
-
-
-def _rows(scale: float, shift: int) -> Callable[[tuple[int, ...]], list[float]]:
-    """Return logits that depend on the last two tokens."""
-    table = torch.randn(_V, _V, _V, generator=torch.Generator().manual_seed(shift)) * scale
-    rows: list[list[list[float]]] = table.tolist()
-    return lambda context: rows[context[-2]][context[-1]]
-
-
-TARGET_LOGITS = _rows(1.0, 1)
-NEAR_LOGITS = _rows(1.0, 2)
-
-
-def chi_square_excess(rule: Rule, drafter: Drafter[Any], max_draft: int = 3) -> float:
-    """Return how far the transitions of sampled text are from the target's law, in deviations.
-
-    Counts (two tokens before, next token) over many runs, against the target's own rows.
-    """
-    engine = Engine(ScriptedTarget(TARGET_LOGITS, _V), drafter, rule=rule, max_draft=max_draft)
-    wanted = [
-        make_request((1, 2), temperature=1.0, seed=1000 + run, max_new_tokens=_LENGTH)
-        for run in range(_RUNS)
-    ]
-    counts = torch.zeros(_V, _V, _V, dtype=torch.float64)
-    accepted = 0
-    for result in collect(engine, wanted):
-        text = (*result.prompt_ids, *result.token_ids)
-        for a, b, c in zip(text, text[1:], text[2:], strict=False):
-            counts[a, b, c] += 1
-        accepted += result.stats.accepted
-    assert accepted > 0
-    laws = torch.tensor(
-        [[TARGET_LOGITS((a, b)) for b in range(_V)] for a in range(_V)], dtype=torch.float64
-    ).softmax(-1)
-    expected = counts.sum(-1, keepdim=True) * laws
-    used = (expected.amin(-1) >= 5)[..., None].expand_as(expected)
-    chi_square = float(((counts - expected) ** 2 / expected)[used].sum())
-    freedom = int(used.sum()) // _V * (_V - 1)
-    assert freedom >= 24
-    return (chi_square - freedom) / math.sqrt(2 * freedom)
 
 
 def repeat_last(context: tuple[int, ...], budget: int) -> DraftTree:
@@ -246,23 +201,23 @@ def two_guesses(context: tuple[int, ...], budget: int) -> DraftTree:
 
 @pytest.mark.parametrize("rule", ["match", "rejection", "block"])
 def test_sampled_drafts_leave_the_law_of_sampled_text_alone(rule: Rule) -> None:
-    assert abs(chi_square_excess(rule, SamplingDrafter(NEAR_LOGITS))) < _ALARM
+    assert abs(chi_square_excess(rule, SamplingDrafter(NEAR_LOGITS))) < ALARM
 
 
 @pytest.mark.parametrize("rule", ["match", "rejection", "block"])
 def test_deterministic_drafts_leave_the_law_of_sampled_text_alone(rule: Rule) -> None:
-    assert abs(chi_square_excess(rule, ScriptedDrafter(repeat_last))) < _ALARM
+    assert abs(chi_square_excess(rule, ScriptedDrafter(repeat_last))) < ALARM
 
 
 @pytest.mark.parametrize("rule", ["match", "rejection"])
 def test_branches_leave_the_law_of_sampled_text_alone(rule: Rule) -> None:
-    assert abs(chi_square_excess(rule, ScriptedDrafter(two_guesses))) < _ALARM
+    assert abs(chi_square_excess(rule, ScriptedDrafter(two_guesses))) < ALARM
 
 
 @pytest.mark.parametrize("rule", ["rejection", "block"])
 def test_the_law_check_notices_a_q_that_is_not_the_one_drawn_from(rule: Rule) -> None:
-    flat = SamplingDrafter(NEAR_LOGITS, mislabel=lambda q: torch.full_like(q, 1 / _V))
-    assert chi_square_excess(rule, flat) > 5 * _ALARM
+    flat = SamplingDrafter(NEAR_LOGITS, mislabel=lambda q: torch.full_like(q, 1 / VOCABULARY))
+    assert chi_square_excess(rule, flat) > 5 * ALARM
 
 
 def test_an_oracle_needs_one_pass_for_each_full_draft() -> None:

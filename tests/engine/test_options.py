@@ -133,7 +133,7 @@ def test_frequency_penalties_of_either_sign_are_honoured() -> None:
 @pytest.mark.parametrize("rule", ["match", "rejection", "block"])
 def test_a_seed_belongs_to_its_request(rule: Rule) -> None:
     """PROC-5: alone, again, and among others."""
-    engine = Engine(shared_target(), draft_model("noisy"), rule=rule)
+    engine = Engine(shared_target(), draft_model("noisy"), rule=rule, max_draft=5)
     wanted = [
         make_request(PROMPT, temperature=1.0, seed=seed, max_new_tokens=20)
         for seed in (11, 12, 13, 14)
@@ -288,6 +288,7 @@ def test_a_row_with_one_possible_token_draws_it(rule: Rule) -> None:
             assert {record.chosen for record in result.logprobs} == {0.0}
 
 
+ALWAYS_ONE = always(1)
 BAD: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "rule": (
         lambda: Engine(shared_target(), rule="loose"),  # type: ignore[arg-type]
@@ -297,12 +298,32 @@ BAD: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "max_draft": (
         lambda: Engine(shared_target(), always(1), max_draft=-1),
         OptionError,
-        "max_draft is -1; it must be an integer of at least 0",
+        "max_draft is -1; it must be 'auto' or an integer of at least 0",
     ),
     "max_draft type": (
         lambda: Engine(shared_target(), always(1), max_draft=2.5),  # type: ignore[arg-type]
         OptionError,
         r"max_draft is 2\.5",
+    ),
+    "max_draft word": (
+        lambda: Engine(shared_target(), always(1), max_draft="all"),  # type: ignore[arg-type]
+        OptionError,
+        "max_draft is 'all'; it must be 'auto' or",
+    ),
+    "no drafter": (
+        lambda: Engine(shared_target(), ["suffix"]),  # type: ignore[list-item]
+        OptionError,
+        "drafters holds 'suffix'; each must be a Drafter",
+    ),
+    "a drafter twice": (
+        lambda: Engine(shared_target(), [ALWAYS_ONE, ALWAYS_ONE]),
+        OptionError,
+        "the same drafter twice",
+    ),
+    "profile": (
+        lambda: Engine(shared_target(), profile={"pass": {}}),
+        OptionError,
+        "profile is not what an engine's to_profile gives: KeyError",
     ),
     "max_batch": (
         lambda: Engine(shared_target(), max_batch=0),
@@ -327,10 +348,10 @@ def run(prompt: list[int], **options: Any) -> Result:
 @pytest.mark.parametrize("case", BAD)
 def test_bad_input_is_one_error_that_names_it(case: str) -> None:
     call, error, message = BAD[case]
-    passes = shared_target()._seconds
-    with pytest.raises(error, match=message):
-        call()
-    assert shared_target()._seconds == passes  # nothing was scored
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shared_target(), "score", lambda _: pytest.fail("a pass was made"))
+        with pytest.raises(error, match=message):
+            call()
 
 
 @pytest.mark.parametrize("limit", [0, 1, 3])

@@ -165,7 +165,7 @@ def test_an_idle_session_is_not_touched_by_requests_beside_it(target: CountingTa
         first = decode(target, make_request(prompt, max_new_tokens=6, session=session))
         decode(target, make_request(random_ids(30, 2), max_new_tokens=6, session=other))
         beside = [make_request(random_ids(5, seed), max_new_tokens=9) for seed in range(3)]
-        collect(Engine(target, draft_model("noisy")), beside)
+        collect(Engine(target, draft_model("noisy"), max_draft=5), beside)
         other.close()
         longer = (*prompt, *first.token_ids, 5)
         found = decode(target, make_request(longer, max_new_tokens=9, session=session))
@@ -182,7 +182,7 @@ def test_sessions_can_share_a_batch(target: CountingTarget) -> None:
                 for prompt, session in zip(prompts, (one, two), strict=True)
             ]
             cold = [make_request(prompt, max_new_tokens=7) for prompt in prompts]
-            found = collect(Engine(target, draft_model("noisy")), wanted)
+            found = collect(Engine(target, draft_model("noisy"), max_draft=5), wanted)
             for result, request in zip(found, cold, strict=True):
                 assert_same(result, decode(target, request))
 

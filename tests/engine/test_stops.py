@@ -25,7 +25,7 @@ PROMPT = random_ids(12, 7)
 def drafters() -> list[Drafter[Any]]:
     return [
         NgramDrafter(min_ngram=1),
-        SuffixDrafter(min_expected=0),
+        SuffixDrafter(),
         draft_model("noisy"),
         draft_model("exact"),
     ]

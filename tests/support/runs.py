@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from transformers import PreTrainedTokenizerBase
@@ -94,9 +94,9 @@ def decode(
     drafter: Drafter[Any] | None = None,
     *,
     rule: Rule = "match",
-    max_draft: int | None = None,
+    max_draft: int | Literal["auto"] = 5,
 ) -> Result:
-    """Run one request alone."""
+    """Run one request alone; drafts are of a fixed length, so that what they count is too."""
     (result,) = collect(Engine(target, drafter, rule=rule, max_draft=max_draft), [request])
     return result
 

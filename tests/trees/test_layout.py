@@ -102,3 +102,8 @@ def test_a_tree_whose_nodes_come_before_their_parents_is_refused(
 def test_a_tree_has_one_row_of_q_for_each_node() -> None:
     with pytest.raises(ValueError, match="q has 1 rows for 2 nodes"):
         DraftTree.chain([1, 2], torch.ones(1, 4))
+
+
+def test_pruning_keeps_the_chances_of_what_stays() -> None:
+    tree = DraftTree((1, 2, 3, 4), (-1, 0, -1, 2), None, (0.9, 0.5, 0.3, 0.1))
+    assert prune(tree, [True, False, True, True]).chances == (0.9, 0.3, 0.1)

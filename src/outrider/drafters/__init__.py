@@ -16,9 +16,12 @@ def build_drafter(
     vocab_size: int,
     *,
     device: Any,
+    compile: bool | None,
     trust_remote_code: bool,
 ) -> Drafter[Any] | None:
     """Build the drafter a spec names for a target with `vocab_size` logits.
+
+    `compile` is as for the target's own passes.
 
     Raises LoadError for a model that cannot be loaded, and VocabularyMismatchError for one whose
     ids mean something else.
@@ -41,12 +44,17 @@ def build_drafter(
         case "model":
             assert spec.argument is not None
             return _build_model_drafter(
-                spec.argument, target, vocab_size, device, trust_remote_code
+                spec.argument, target, vocab_size, device, compile, trust_remote_code
             )
 
 
 def _build_model_drafter(
-    spec: str, target: LoadedModel, vocab_size: int, device: Any, trust_remote_code: bool
+    spec: str,
+    target: LoadedModel,
+    vocab_size: int,
+    device: Any,
+    compile: bool | None,
+    trust_remote_code: bool,
 ) -> Drafter[Any]:
     from outrider.drafters.model import ModelDrafter
     from outrider.drafters.vocabulary import compare_vocabularies
@@ -59,7 +67,7 @@ def _build_model_drafter(
         device=target.model.device if device is None else device,
         trust_remote_code=trust_remote_code,
     )
-    model = TransformersTarget(loaded.model)
+    model = TransformersTarget(loaded.model, compile=compile)
     shared = compare_vocabularies(
         target.tokenizer, loaded.tokenizer, vocab_size, model.vocab_size
     ).shared_ids

@@ -38,6 +38,7 @@ class DraftRequest:
     """What a drafter learns of a request when it begins."""
 
     prompt_ids: tuple[int, ...]
+    """All tokens committed so far: the prompt, and the output before a late begin."""
     max_tokens: int
     """Most tokens the request can ever hold, prompt included."""
     sampler: DraftSampler
@@ -53,18 +54,25 @@ class Drafter(ABC, Generic[State]):
 
     All that a drafter knows of a request lives in the state `begin` returns and dies with `end`;
     anything shared between requests is bounded and only ever changes speed. Calls come in the
-    order begin, (propose?, observe)*, end: a round may skip `propose`, never `observe`.
+    order begin, (propose?, observe)*, end: a round may skip `propose`, never `observe`. A drafter
+    that is no lookup drafter may begin late, with all tokens so far for a prompt, or never.
     """
 
     name: str
     default_max_draft: int = 15
     """Tokens to propose a round at most, where the user sets no limit."""
+    is_lookup: bool = False
+    """Whether proposing takes microseconds and what is proposed depends on the context alone.
+
+    Such a drafter is asked every round, for as much as it has; whether it pays, and how far, is
+    decided on what it proposes.
+    """
     needs_prediction: bool = False
     """Whether a request without a predicted output makes no sense for it."""
 
     @abstractmethod
     def begin(self, request: DraftRequest) -> State:
-        """Take on a request; the prompt is committed, nothing is emitted yet."""
+        """Take on a request; its `prompt_ids` are committed."""
 
     @abstractmethod
     def propose(self, states: Sequence[State], budgets: Sequence[int]) -> list[DraftTree]:

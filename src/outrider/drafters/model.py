@@ -35,7 +35,7 @@ class ModelDrafter(Drafter[ModelState]):
     """
 
     name = "model"
-    default_max_draft = 5
+    default_max_draft = 12
 
     def __init__(self, model: Target, *, vocab_size: int, shared_ids: int) -> None:
         """Draft with `model` for a target of `vocab_size` ids; ids from `shared_ids` on mean

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from outrider.drafters.base import Drafter, DraftRequest
+from outrider.drafters.survival import HORIZON, Survival
 from outrider.errors import OptionError
 from outrider.types import NO_DRAFT, DraftTree, TokenIds
 
@@ -12,7 +13,16 @@ from outrider.types import NO_DRAFT, DraftTree, TokenIds
 class NgramState:
     """One request's text, and where each of its n-grams ended last."""
 
-    __slots__ = ("_ends", "_max_ngram", "_min_ngram", "_num_matched", "_source", "_tokens")
+    __slots__ = (
+        "_agreed",
+        "_ends",
+        "_max_ngram",
+        "_min_ngram",
+        "_num_matched",
+        "_source",
+        "_survival",
+        "_tokens",
+    )
 
     def __init__(self, min_ngram: int, max_ngram: int) -> None:
         self._min_ngram = min_ngram
@@ -21,10 +31,15 @@ class NgramState:
         self._ends: dict[tuple[int, ...], int] = {}
         self._num_matched = 0
         self._source = 0  # where the tokens after the match begin; no match: the end of the text
+        self._agreed = 0  # tokens before there that agree, as far as they were followed
+        self._survival = Survival()
 
     def append(self, token: int) -> None:
         """Add a token, and look up the n-grams it completes before they become their own match."""
         tokens, ends = self._tokens, self._ends
+        following = self._source
+        if self._num_matched:
+            self._survival.learn(self._agreed, right=tokens[following] == token)
         tokens.append(token)
         end = len(tokens)
         self._source, self._num_matched = end, 0
@@ -34,6 +49,17 @@ class NgramState:
             if earlier is not None:  # of the longest n-gram, as n goes up
                 self._source, self._num_matched = earlier, n
             ends[ngram] = end
+        goes_on = self._num_matched and self._source == following + 1
+        self._agreed = self._agreed + 1 if goes_on else self._num_matched
+
+    def chances(self, count: int) -> list[float]:
+        """Return the chances that the next `count` tokens of the copy are accepted."""
+        found: list[float] = []
+        reached = 1.0
+        for step in range(count):
+            reached *= self._survival.rate(self._agreed + step)
+            found.append(reached)
+        return found
 
     def copy(self, limit: int) -> list[int]:
         """Return up to `limit` tokens that followed the match.
@@ -57,6 +83,8 @@ class NgramDrafter(Drafter[NgramState]):
     """
 
     name = "ngram"
+    is_lookup = True
+    default_max_draft = HORIZON
 
     def __init__(
         self, *, max_ngram: int = 5, min_ngram: int = 2, length: int | None = None
@@ -79,7 +107,7 @@ class NgramDrafter(Drafter[NgramState]):
     def propose(self, states: Sequence[NgramState], budgets: Sequence[int]) -> list[DraftTree]:
         """Copy for each request what followed the match found at its last token."""
         return [
-            self._chain(state.copy(budget if self._length is None else min(budget, self._length)))
+            self._chain(state, budget if self._length is None else min(budget, self._length))
             for state, budget in zip(states, budgets, strict=True)
         ]
 
@@ -90,5 +118,6 @@ class NgramDrafter(Drafter[NgramState]):
                 state.append(token)
 
     @staticmethod
-    def _chain(tokens: list[int]) -> DraftTree:
-        return DraftTree.chain(tokens) if tokens else NO_DRAFT
+    def _chain(state: NgramState, limit: int) -> DraftTree:
+        tokens = state.copy(limit)
+        return DraftTree.chain(tokens, chances=state.chances(len(tokens))) if tokens else NO_DRAFT

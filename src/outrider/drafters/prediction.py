@@ -77,21 +77,23 @@ class PredictionDrafter(Drafter[PredictionState]):
     """Copies the output the user expects, from where the output has come to in it.
 
     After an edit the place is found again by the longest suffix of the output that stands in the
-    prediction, the nearest ahead first. `length` is the most tokens a draft may have; nothing is
-    drafted unless at least `min_expected` tokens of the draft, continued to `HORIZON`, are expected
-    to be accepted. A request without a prediction gets no drafts.
+    prediction, the nearest ahead first. `length` is the most tokens a draft may have; it ends
+    earlier where a token's chance of being accepted falls below `min_probability`. A request
+    without a prediction gets no drafts.
     """
 
     name = "prediction"
     needs_prediction = True
+    is_lookup = True
+    default_max_draft = HORIZON
 
-    def __init__(self, *, length: int = HORIZON, min_expected: float = 1.25) -> None:
+    def __init__(self, *, length: int = HORIZON, min_probability: float = 0.01) -> None:
         if length < 1:
             raise OptionError(f"length is {length}, must be at least 1")
-        if not min_expected >= 0:
-            raise OptionError(f"min_expected is {min_expected}, must be at least 0")
+        if not 0 <= min_probability <= 1:
+            raise OptionError(f"min_probability is {min_probability}, must be 0 to 1")
         self._length = length
-        self._min_expected = min_expected
+        self._min_probability = min_probability
 
     def begin(self, request: DraftRequest) -> PredictionState:
         """Index the prediction, and trust that the output begins as it does."""
@@ -113,11 +115,13 @@ class PredictionDrafter(Drafter[PredictionState]):
 
     def _draft(self, state: PredictionState, limit: int) -> DraftTree:
         at, matched = state.at, state.matched
-        num_left = len(state.prediction) - at
-        reached, expected = 1.0, 0.0
-        for step in range(min(num_left, max(self._length, HORIZON))):
+        chances: list[float] = []
+        reached = 1.0
+        for step in range(min(len(state.prediction) - at, limit)):
             reached *= state.survival.rate(matched + step)
-            expected += reached
-        if num_left <= 0 or expected < self._min_expected:
+            if reached < self._min_probability:
+                break
+            chances.append(reached)
+        if not chances:
             return NO_DRAFT
-        return DraftTree.chain(state.prediction[at : at + limit])
+        return DraftTree.chain(state.prediction[at : at + len(chances)], chances=chances)

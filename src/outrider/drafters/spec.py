@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, cast, get_args
 
@@ -18,6 +19,31 @@ class DrafterSpec:
 
     kind: DrafterKind
     argument: str | None = None
+
+
+# A comma within a name or a path does not part specs: what comes after is no kind of drafter.
+_COMMA = re.compile(rf",(?=(?:{'|'.join(get_args(DrafterKind))})(?:[:,]|$))")
+
+
+def parse_specs(text: str) -> tuple[DrafterSpec, ...]:
+    """Read one spec, or several with commas between: "suffix,model:ID_OR_PATH".
+
+    Raises OptionError for a spec that `parse_spec` refuses, one that occurs twice, and "none" next
+    to others.
+    """
+    specs = tuple(parse_spec(part) for part in _COMMA.split(text))
+    for place, spec in enumerate(specs):
+        if spec.kind == "none" and len(specs) > 1:
+            raise OptionError(
+                f"drafter {text!r} asks for none and for others; write one or the other"
+            )
+        if spec in specs[:place] or (spec.kind == "prediction" and _has(specs[:place], spec.kind)):
+            raise OptionError(f"drafter {text!r} names {spec.kind} twice; name each drafter once")
+    return specs
+
+
+def _has(specs: tuple[DrafterSpec, ...], kind: DrafterKind) -> bool:
+    return any(spec.kind == kind for spec in specs)
 
 
 def parse_spec(text: str) -> DrafterSpec:

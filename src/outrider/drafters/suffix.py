@@ -3,7 +3,8 @@
 Oliaro et al. 2024 (2411.04975): of all places where a suffix of the text occurred before, follow
 the most frequent continuation, and let the tokens expected to be accepted decide. Here suffix
 automata take the place of the suffix trees, only the longest suffix is followed, and the chance
-that a copy goes on is learnt in each request rather than taken from the counts alone.
+that a copy goes on is learnt in each request rather than taken from the counts alone. Whether the
+chances are worth a pass over more rows is for the engine to say: it knows what that costs.
 """
 
 from __future__ import annotations
@@ -75,32 +76,28 @@ class SuffixDrafter(Drafter[SuffixState]):
     """Copies the likeliest continuation of the longest suffix that occurred before.
 
     `length` is the most tokens a draft may have; it ends earlier where a token's chance of being
-    accepted falls below `min_probability`. Nothing is drafted unless at least `min_expected`
-    tokens of the draft, continued to `HORIZON`, are expected to be accepted: a pass over many rows
-    costs more than one over a single row. `max_shared_tokens` bounds the store of past outputs
+    accepted falls below `min_probability`. `max_shared_tokens` bounds the store of past outputs
     that all requests may copy from (0: no store).
     """
 
     name = "suffix"
+    is_lookup = True
+    default_max_draft = HORIZON
 
     def __init__(
         self,
         *,
         length: int = HORIZON,
-        min_expected: float = 1.25,
         min_probability: float = 0.01,
         max_shared_tokens: int = 0,
     ) -> None:
         if length < 1:
             raise OptionError(f"length is {length}, must be at least 1")
-        if not min_expected >= 0:
-            raise OptionError(f"min_expected is {min_expected}, must be at least 0")
         if not 0 <= min_probability <= 1:
             raise OptionError(f"min_probability is {min_probability}, must be 0 to 1")
         if max_shared_tokens < 0 or max_shared_tokens == 1:
             raise OptionError(f"max_shared_tokens is {max_shared_tokens}, must be 0 or at least 2")
         self._length = length
-        self._min_expected = min_expected
         self._min_probability = min_probability
         self._store = OutputStore(max_shared_tokens) if max_shared_tokens else None
 
@@ -131,22 +128,21 @@ class SuffixDrafter(Drafter[SuffixState]):
             self._store.add(state.output)
 
     def _draft(self, state: SuffixState, budget: int) -> DraftTree:
-        draft, expected = self._copy(state.own)
+        longest = min(budget, self._length)
+        draft, chances = self._copy(state.own, longest)
         for match in state.past:
             match.settle()
-            other = self._copy(match)
-            if other[1] > expected:
-                draft, expected = other
-        if not draft or expected < self._min_expected:
-            return NO_DRAFT
-        return DraftTree.chain(draft[: min(budget, self._length)])
+            other = self._copy(match, longest)
+            if sum(other[1]) > sum(chances):
+                draft, chances = other
+        return DraftTree.chain(draft, chances=chances) if draft else NO_DRAFT
 
-    def _copy(self, match: Match) -> tuple[list[int], float]:
-        """Follow the favourites, and return them and how many are expected to be accepted."""
+    def _copy(self, match: Match, longest: int) -> tuple[list[int], list[float]]:
+        """Follow the favourites, and return them and their chances of being accepted."""
         text, place, matched = match.text, match.place, match.length
         draft: list[int] = []
-        reached, expected = 1.0, 0.0
-        longest = max(self._length, HORIZON)
+        chances: list[float] = []
+        reached = 1.0
         while matched and len(draft) < longest:
             token, following = text.favourite(place)
             if token == END:
@@ -157,8 +153,8 @@ class SuffixDrafter(Drafter[SuffixState]):
             reached *= match.survival.rate(matched) * text.share(place)
             if reached < self._min_probability:
                 break
-            expected += reached
+            chances.append(reached)
             draft.append(token)
             place = following
             matched += 1
-        return draft, expected
+        return draft, chances

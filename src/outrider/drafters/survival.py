@@ -9,8 +9,8 @@ when copying would have paid.
 
 from __future__ import annotations
 
-HORIZON = 15
-"""Tokens over which a draft's promise is judged, however many of them the budget lets through."""
+HORIZON = 31
+"""Most tokens a copy is followed for in one draft."""
 
 _NUM_GROUPS = 8  # agreements of 0, 1, 2-3, 4-7, ..., 64 and more tokens
 _PRIOR_TRIALS = 4.0  # tokens the starting value is worth

@@ -11,6 +11,7 @@ from transformers import PreTrainedTokenizerBase
 
 from outrider.drafters.base import DraftRequest
 from outrider.engine.detokenize import Detokenizer
+from outrider.engine.seat import Member, Seat
 from outrider.engine.session import Session
 from outrider.engine.stats import Stats
 from outrider.engine.stopping import Stopper
@@ -49,9 +50,8 @@ class RequestState:
         self.tokens = list(request.prompt_ids)
         self.stats = Stats(prompt_tokens=len(request.prompt_ids))
         self.finish_reason: FinishReason | None = None
-        self.is_drafted = False
-        """Whether a drafter has taken the request on, and `draft_state` is its state."""
-        self.draft_state: Any = None
+        self.seats: list[Seat] = []
+        """One for each drafter of the engine."""
         self._max_tokens = _max_tokens(request, target)
         self.noise = KeyedNoise(request.seed)
         self._pipeline = _pipeline(request, target)
@@ -78,7 +78,7 @@ class RequestState:
         """Tell a drafter what it may know."""
         params = self.request.params
         return DraftRequest(
-            prompt_ids=self.request.prompt_ids,
+            prompt_ids=tuple(self.tokens),
             max_tokens=self._max_tokens,
             sampler=KeyedDraftSampler(
                 params.temperature,
@@ -91,9 +91,17 @@ class RequestState:
             prediction_ids=self.request.prediction_ids,
         )
 
-    def budget(self, max_draft: int) -> int:
-        """Return how many tokens are worth drafting: the round adds one of its own."""
-        return min(max_draft, self._max_tokens - len(self.tokens) - 1)
+    @property
+    def room(self) -> int:
+        """How many tokens are worth drafting at most: the round adds one of its own."""
+        return self._max_tokens - len(self.tokens) - 1
+
+    def seat(self, member: Member) -> Seat:
+        """Return a drafter's place at this request."""
+        for seat in self.seats:
+            if seat.member is member:
+                return seat
+        raise KeyError(member.name)
 
     def trim(self, tree: DraftTree) -> DraftTree:
         """Drop the nodes that could not be emitted: past the budget, and ends of text.
@@ -102,9 +110,9 @@ class RequestState:
         A sampled node stays whatever it carries: under the rules that reject, whether a node is
         submitted must not depend on the token drawn for it.
         """
-        deepest = self._max_tokens - len(self.tokens) - 1
+        room = self.room
         keep = [
-            level <= deepest and (tree.q is not None or not self._stopper.is_final(token))
+            level <= room and (tree.q is not None or not self._stopper.is_final(token))
             for token, level in zip(tree.tokens, depths(tree), strict=True)
         ]
         return tree if all(keep) else prune(tree, keep)

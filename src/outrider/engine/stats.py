@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from outrider.engine.choices import PLAIN, Choice, Forecast, total
 from outrider.trees.layout import children, depths
 from outrider.types import DraftTree
 
@@ -39,6 +40,8 @@ class Stats:
     host_s: float = 0.0
     drafter_error: str | None = None
     """Why the drafter was dropped, if it raised."""
+    choices: dict[tuple[str, int], Choice] = field(default_factory=dict)
+    """What each drafter and length was expected to bring, and brought."""
 
     def record(self, tree: DraftTree, path: Sequence[int], emitted: int, *, cut: bool) -> None:
         """Count one verified round; `cut` says the request ended on the last node of `path`."""
@@ -59,6 +62,28 @@ class Stats:
         last = path[-1] + 1 if path else 0
         if not cut and children(tree)[last]:
             self.attempted_at[len(path)] += 1
+
+    def record_choice(self, forecast: Forecast, drafted: int, tokens: int, seconds: float) -> None:
+        """Count a round that read no prompt, by the drafter and the length chosen for it."""
+        drafter = forecast.drafter if drafted else PLAIN
+        choice = self.choices.get((drafter, drafted))
+        if choice is None:
+            choice = self.choices[drafter, drafted] = Choice(drafter, drafted)
+        choice.record(forecast, tokens, seconds)
+
+    def explain(self) -> list[Choice]:
+        """Return the choices that were made, those of most rounds first."""
+        return sorted(self.choices.values(), key=lambda choice: -choice.rounds)
+
+    @property
+    def predicted_speedup(self) -> float | None:
+        """Tokens a second over those of plain decoding, as the cost model expected; no prompt."""
+        return total(self.choices.values()).predicted_gain
+
+    @property
+    def realised_speedup(self) -> float | None:
+        """Tokens a second over what the cost model holds for plain decoding; no prompt."""
+        return total(self.choices.values()).gain
 
     @property
     def wall_s(self) -> float:
@@ -93,6 +118,7 @@ class Stats:
     def to_dict(self) -> dict[str, Any]:
         """Return counters and rates as plain values, ready for JSON."""
         counters = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        counters["choices"] = [choice.to_dict() for choice in self.explain()]
         rates = (
             "wall_s",
             "tokens_per_second",
@@ -100,6 +126,8 @@ class Stats:
             "acceptance_rate",
             "accepted_per_depth",
             "conditional_acceptance",
+            "predicted_speedup",
+            "realised_speedup",
         )
         return counters | {name: getattr(self, name) for name in rates}
 

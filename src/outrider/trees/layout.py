@@ -56,4 +56,5 @@ def prune(tree: DraftTree, keep: Sequence[bool]) -> DraftTree:
         tokens=tuple(tree.tokens[node] for node in kept),
         parents=tuple(index[tree.parents[node]] for node in kept),
         q=None if tree.q is None else tree.q[kept],
+        chances=None if tree.chances is None else tuple(tree.chances[node] for node in kept),
     )

@@ -1,0 +1,134 @@
+"""Which drafter each request takes in a round, and how far: whatever is worth its time.
+
+Decoding is a renewal process: rounds follow each other, each brings tokens and takes time, and
+what counts is the tokens a second in the long run. The policy with the best long-run rate is not
+the one whose every round has the best ratio; it maximises tokens - rate * seconds in each round,
+at the rate it reaches itself. So time has a price: the rate of late, and never less than that of
+plain decoding. A drafted token is scored if the probability that it is accepted is more than the
+price of the time it adds.
+
+Nothing here sees a drawn token: lengths of drafts that are sampled are fixed before they are drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from outrider.engine.costs import PassCosts
+from outrider.engine.offer import Offer, Pick
+from outrider.engine.prices import Prices
+from outrider.engine.seat import Member
+
+_MARGIN = 0.01  # of plain decoding's tokens: what a draft must be expected to gain
+_MEMORY = 0.97  # a round's weight in the rate, one round later
+_PRIOR_ROUNDS = 4.0
+# Were every pass to carry a draft, a machine that has slowed down would look like drafts that have
+# become dear: a plain pass now and then, for a hundredth of what drafts bring, tells them apart.
+_FEWEST_BETWEEN, _BETWEEN = 16, 100
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What each request takes, and the seconds that the round is expected to take."""
+
+    picks: list[Pick | None]
+    seconds: float
+    plain_s: float
+    """Seconds of the same round without any draft."""
+
+
+class Controller:
+    """Decides round by round for one engine."""
+
+    def __init__(
+        self, costs: PassCosts, pass_rows: Callable[[Sequence[int]], int], members: Sequence[Member]
+    ) -> None:
+        self._costs = costs
+        self._pass_rows = pass_rows
+        self._members = [member for member in members if not member.is_lookup]
+        self._round = 0
+        self._decode_s = 0.0
+        self._tokens = self._plain_rounds = _PRIOR_ROUNDS
+        self._upkeep_s = 0.0
+        self._since_plain: dict[int, int] = {}
+
+    @property
+    def gain(self) -> float:
+        """Tokens a second of late over those of plain decoding, at least 1."""
+        return max(1.0, self._tokens / self._plain_rounds)
+
+    def choose(self, offers: Sequence[Sequence[Offer]], contexts: Sequence[int]) -> Decision:
+        """Choose for requests with so many tokens of context among their drafters' offers."""
+        self._round += 1
+        prices = Prices(self._costs, self._pass_rows, contexts, self.gain)
+        if self._is_plain_due(len(offers)):
+            return self._decision([None] * len(offers), prices)
+        if len(offers) == 1:
+            pick, value = prices.best_alone(offers[0])
+            picks = [pick]
+        else:
+            picks, value = prices.best_of_all(offers)
+        if value <= _MARGIN * len(offers):
+            picks = [None] * len(offers)
+        self._explore(picks, offers, prices)
+        return self._decision(picks, prices)
+
+    def forecast(self, picks: list[Pick | None], contexts: Sequence[int]) -> Decision:
+        """Return picks that were made elsewhere, with what they are expected to cost."""
+        prices = Prices(self._costs, self._pass_rows, contexts, self.gain)
+        return self._decision(picks, prices)
+
+    def _is_plain_due(self, size: int) -> bool:
+        """Whether a plain pass over so many sequences is wanted for comparison."""
+        if not self._costs.is_known(size):
+            return True
+        between = max(_FEWEST_BETWEEN, int(_BETWEEN * (self.gain - 1)))
+        return self._since_plain.get(size, 0) >= between
+
+    def _decision(self, picks: list[Pick | None], prices: Prices) -> Decision:
+        rows = self._pass_rows([1 + (pick.count if pick else 0) for pick in picks])
+        seconds = prices.pass_seconds(rows) + self._upkeep_s
+        drafting: dict[Member, float] = {}
+        for pick in picks:
+            if pick is not None and pick.offer.tree is None:
+                taken = pick.offer.draft_seconds(pick.count, prices.plain_s, all_at_once=True)
+                member = pick.offer.seat.member
+                drafting[member] = max(taken, drafting.get(member, 0.0))
+        return Decision(picks, seconds + sum(drafting.values()), prices.plain_s)
+
+    def learn(self, decision: Decision, tokens: int, seconds: float, upkeep_s: float) -> None:
+        """Take note of a round: tokens of all requests, its time, and that of the lookups in it."""
+        self._decode_s += seconds
+        num_requests = len(decision.picks)
+        is_plain = not any(decision.picks)
+        self._since_plain[num_requests] = (
+            0 if is_plain else 1 + self._since_plain.get(num_requests, 0)
+        )
+        share = decision.seconds / decision.plain_s
+        self._tokens = _MEMORY * self._tokens + tokens / num_requests
+        self._plain_rounds = _MEMORY * self._plain_rounds + share
+        # An interrupted process is no reason to think that lookups are slow.
+        likely = min(upkeep_s, 3 * self._upkeep_s + 1e-4)
+        self._upkeep_s += 0.1 * (likely - self._upkeep_s)
+
+    def _explore(
+        self, picks: list[Pick | None], offers: Sequence[Sequence[Offer]], prices: Prices
+    ) -> None:
+        """Put a trial of a resting drafter in the place of one request's pick, if one is due."""
+        used = {pick.offer.seat.member for pick in picks if pick is not None}
+        has_tried = False
+        for member in self._members:
+            if member in used:
+                member.exploration.exploit(self._round)
+                continue
+            for i, each in enumerate(offers):
+                offer = next((one for one in each if one.seat.member is member), None)
+                if offer is None or not offer.chances or has_tried:
+                    continue
+                cost = prices.trial_seconds(offer, picks[i])
+                is_new = not member.costs.is_known
+                if is_new or member.exploration.is_due(self._round, cost, self._decode_s):
+                    member.exploration.explore(self._round, cost)
+                    picks[i] = Pick(offer, prices.trial_length(offer))
+                    has_tried = True

@@ -1,0 +1,131 @@
+"""A round's drafts: of a fixed length, or as long as the cost model finds them worth it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from outrider.engine.controller import Controller, Decision
+from outrider.engine.offer import Offer, Pick
+from outrider.engine.request import RequestState
+from outrider.engine.roster import Roster
+from outrider.engine.seat import Member
+from outrider.types import NO_DRAFT, DraftTree
+
+_LONG_RUN = 32  # rounds that share the cost of a text that a draft model has yet to read
+
+
+class Drafting(ABC):
+    """Gets the drafts of each round from the drafters."""
+
+    def __init__(self, roster: Roster, controller: Controller) -> None:
+        self._roster = roster
+        self._controller = controller
+
+    @abstractmethod
+    def propose(
+        self, states: Sequence[RequestState], contexts: Sequence[int]
+    ) -> tuple[list[DraftTree], Decision, float]:
+        """Return the tree of each request, why it is that one, and draft models' seconds."""
+
+
+class FixedDrafting(Drafting):
+    """Drafts as many tokens as it may, with the first drafter that has any to offer."""
+
+    def propose(
+        self, states: Sequence[RequestState], contexts: Sequence[int]
+    ) -> tuple[list[DraftTree], Decision, float]:
+        trees = [NO_DRAFT] * len(states)
+        picks: list[Pick | None] = [None] * len(states)
+        plain_s = self._controller.forecast(picks, contexts).plain_s
+        modelled_s = 0.0
+        for member in self._roster.members:
+            budgets = [
+                0 if len(tree) else min(member.longest, state.room)
+                for state, tree in zip(states, trees, strict=True)
+            ]
+            found, seconds = self._roster.ask(member, states, budgets, pass_seconds=plain_s)
+            modelled_s += 0.0 if member.is_lookup else seconds
+            for i, tree in enumerate(found):
+                if len(tree):
+                    trees[i] = tree
+                    seat = states[i].seat(member)
+                    seat.try_out(tree, is_scored=True)
+                    kept = tree if member.is_lookup else None
+                    chances = seat.acceptance.tree_survival(tree)
+                    picks[i] = Pick(Offer(seat, chances, kept), len(tree))
+        return trees, self._controller.forecast(picks, contexts), modelled_s
+
+
+class MeasuredDrafting(Drafting):
+    """Drafts with whichever drafter, and as far, as brings the most tokens for the time.
+
+    Lookup drafters are asked first, as they cost next to nothing, and only the part of their
+    drafts is scored that is worth it. The others draft once their length is settled, and what
+    they draft is scored whole: a part may not depend on the tokens drawn.
+    """
+
+    def propose(
+        self, states: Sequence[RequestState], contexts: Sequence[int]
+    ) -> tuple[list[DraftTree], Decision, float]:
+        offers: list[list[Offer]] = [[] for _ in states]
+        for member in self._roster.members:
+            self._offer(member, states, offers)
+        decision = self._controller.choose(offers, contexts)
+        trees = [
+            NO_DRAFT if pick is None else pick.offer.first(pick.count) for pick in decision.picks
+        ]
+        modelled_s = 0.0
+        for member in self._roster.members:
+            if not member.is_lookup:
+                modelled_s += self._draft(member, states, decision, trees)
+        for each, pick in zip(offers, decision.picks, strict=True):
+            for offer in each:
+                if offer.tree is not None:
+                    is_scored = pick is not None and pick.offer is offer
+                    offer.seat.try_out(offer.tree, is_scored=is_scored)
+        return trees, decision, modelled_s
+
+    def _offer(
+        self, member: Member, states: Sequence[RequestState], offers: list[list[Offer]]
+    ) -> None:
+        budgets = [min(member.longest, state.room) for state in states]
+        if member.is_lookup:
+            trees, _ = self._roster.ask(member, states, budgets)
+            for state, tree, mine in zip(states, trees, offers, strict=True):
+                if len(tree):
+                    mine.append(Offer.of_tree(state.seat(member), tree))
+            return
+        for state, budget, mine in zip(states, budgets, offers, strict=True):
+            seat = state.seat(member)
+            # Nobody knows what the first draft of all costs: it is short, and for one request.
+            length = budget if member.costs.is_known else min(budget, 1)
+            if length > 0 and not seat.is_out:
+                chances = seat.acceptance.survival(length)
+                horizon = max(1.0, min(_LONG_RUN, state.room / (1 + sum(chances))))
+                mine.append(Offer(seat, chances, horizon=horizon))
+                if not member.costs.is_known:
+                    break
+
+    def _draft(
+        self,
+        member: Member,
+        states: Sequence[RequestState],
+        decision: Decision,
+        trees: list[DraftTree],
+    ) -> float:
+        budgets = [
+            pick.count if pick is not None and pick.offer.seat.member is member else 0
+            for pick in decision.picks
+        ]
+        if not any(budgets):
+            return 0.0
+        found, seconds = self._roster.ask(member, states, budgets, pass_seconds=decision.plain_s)
+        for i, tree in enumerate(found):
+            if budgets[i]:
+                trees[i] = tree
+                seat = states[i].seat(member)
+                seat.try_out(tree, is_scored=True)
+                if not len(tree):  # nothing, where so much was expected: others may have more
+                    seat.acceptance.learn(0, False)
+        return seconds

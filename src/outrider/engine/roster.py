@@ -1,0 +1,148 @@
+"""The drafters of an engine, asked so that a fault in one of them never costs a user the text."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from outrider.engine.proposal import check_proposal
+from outrider.engine.request import RequestState
+from outrider.engine.seat import Member, Seat
+from outrider.errors import DrafterWarning
+from outrider.types import NO_DRAFT, DraftTree, Rule
+
+
+class Roster:
+    """Calls the drafters: begin, propose, observe, end; whoever raises is out for that request."""
+
+    def __init__(
+        self,
+        members: Sequence[Member],
+        rule: Rule,
+        vocab_size: int,
+        clock: Callable[[], float],
+    ) -> None:
+        self.members = tuple(members)
+        self._rule = rule
+        self._vocab_size = vocab_size
+        self._clock = clock
+
+    def begin(self, state: RequestState) -> None:
+        """Seat the drafters at a request; only lookup drafters begin before they are asked."""
+        state.seats = [Seat(member, len(state.tokens)) for member in self.members]
+        started = self._clock()
+        for seat in state.seats:
+            if seat.member.is_lookup:
+                self._begin(state, seat)
+        state.stats.draft_s += self._clock() - started
+
+    def _begin(self, state: RequestState, seat: Seat) -> None:
+        try:
+            seat.draft_state = seat.member.drafter.begin(state.draft_request(self._rule))
+            seat.is_begun = True
+        except Exception as error:  # noqa: BLE001  a drafter's fault must not cost the user the text
+            self._drop(seat.member, [state], error)
+
+    def ask(
+        self,
+        member: Member,
+        states: Sequence[RequestState],
+        budgets: Sequence[int],
+        *,
+        pass_seconds: float = 0.0,
+    ) -> tuple[list[DraftTree], float]:
+        """Return a drafter's drafts of at most `budgets[i]` tokens for each request, and the time.
+
+        What a draft model takes is learnt, next to the seconds of a pass of the target.
+        """
+        started = self._clock()
+        for state, budget in zip(states, budgets, strict=True):
+            seat = state.seat(member)
+            if budget > 0 and not (seat.is_begun or seat.is_out):
+                self._begin(state, seat)
+        trees = [NO_DRAFT] * len(states)
+        asked = [
+            i for i, budget in enumerate(budgets) if budget > 0 and states[i].seat(member).is_begun
+        ]
+        if not asked:
+            return trees, self._clock() - started
+        proposals = self._propose(member, [states[i] for i in asked], [budgets[i] for i in asked])
+        unread = sum(states[i].seat(member).unread for i in asked)
+        for i, tree in zip(asked, proposals, strict=True):
+            trees[i] = self._checked(member, states[i], tree, budgets[i])
+            states[i].seat(member).has_drafted = True
+        seconds = self._clock() - started
+        if not member.is_lookup:
+            member.costs.observe(max(map(len, trees)), unread, seconds, pass_seconds)
+        return trees, seconds
+
+    def _propose(
+        self, member: Member, states: Sequence[RequestState], budgets: Sequence[int]
+    ) -> list[DraftTree]:
+        draft_states = [state.seat(member).draft_state for state in states]
+        try:
+            proposals = list(member.drafter.propose(draft_states, budgets))
+            if len(proposals) != len(states):
+                raise ValueError(f"{len(proposals)} trees proposed for {len(states)} requests")
+        except Exception as error:  # noqa: BLE001
+            self._drop(member, states, error)
+            return [NO_DRAFT] * len(states)
+        return proposals
+
+    def _checked(
+        self, member: Member, state: RequestState, tree: DraftTree, budget: int
+    ) -> DraftTree:
+        if tree is NO_DRAFT:
+            return tree
+        try:
+            check_proposal(tree, budget, self._vocab_size)
+            if member.is_lookup and tree.q is not None:
+                raise ValueError("q proposed by a lookup drafter, whose drafts are not drawn")
+        except (TypeError, ValueError) as error:
+            self._drop(member, [state], error)
+            return NO_DRAFT
+        return state.trim(tree)
+
+    def observe(self, states: Sequence[RequestState], committed: Sequence[list[int]]) -> None:
+        """Tell every drafter what its requests have committed."""
+        for member in self.members:
+            begun = [i for i, state in enumerate(states) if state.seat(member).is_begun]
+            if begun:
+                draft_states = [states[i].seat(member).draft_state for i in begun]
+                try:
+                    member.drafter.observe(draft_states, [committed[i] for i in begun])
+                except Exception as error:  # noqa: BLE001
+                    self._drop(member, [states[i] for i in begun], error)
+        for state, tokens in zip(states, committed, strict=True):
+            for seat in state.seats:
+                seat.learn(tokens)
+
+    def end(self, state: RequestState) -> None:
+        """Let the drafters go of a request."""
+        for seat in state.seats:
+            if seat.is_begun:
+                seat.is_begun = False
+                seat.is_out = True
+                try:
+                    seat.member.drafter.end(seat.draft_state)
+                except Exception as error:  # noqa: BLE001
+                    self._drop(seat.member, [state], error)
+
+    def _drop(self, member: Member, states: Sequence[RequestState], error: Exception) -> None:
+        reason = f"{type(error).__name__}: {error}"
+        for state in states:
+            seat = state.seat(member)
+            state.stats.drafter_error = reason
+            seat.is_out = True
+            seat.trial = None
+            if seat.is_begun:
+                seat.is_begun = False
+                # It has raised once already; a second fault of the same drafter says no more.
+                with suppress(Exception):
+                    member.drafter.end(seat.draft_state)
+        warnings.warn(
+            f"drafter {member.name} raised {reason}; decoding goes on without it",
+            DrafterWarning,
+            stacklevel=2,
+        )
