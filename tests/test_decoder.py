@@ -198,7 +198,7 @@ def test_every_spec_builds_a_drafter_that_changes_nothing(tmp_path: Path) -> Non
     specs = ["none", "ngram", "suffix", "prediction", f"prediction:{tmp_path / 'expected.txt'}"]
     choices: list[str | Drafter[Any]] = [*specs, f"model:{tmp_path / 'draft'}", always(3)]
     for spec in choices:
-        found = load(shared_model(), tokenizer=word_tokenizer(), drafter=spec)
+        found = load(shared_model(), tokenizer=word_tokenizer(), drafter=spec, max_draft=15)
         hint = plain.text if spec == "prediction" else None
         result = found.generate(TEXT, prediction=hint, max_new_tokens=12)
         assert_same(result, plain)

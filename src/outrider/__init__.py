@@ -6,21 +6,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from outrider.decoder import Decoder, Stream, load
+    from outrider.assembly import load
+    from outrider.decoder import Decoder
     from outrider.drafters.base import Drafter
     from outrider.engine.result import Result
     from outrider.engine.session import Session
     from outrider.errors import OutriderError
     from outrider.sampling.params import SamplingParams
+    from outrider.stream import Stream
     from outrider.types import Chunk, Token
 
 __version__ = "0.1.0"
 
 # Loaded when first used: importing outrider touches no device and loads no kernels.
 _HOMES = {
-    "load": "outrider.decoder",
+    "load": "outrider.assembly",
     "Decoder": "outrider.decoder",
-    "Stream": "outrider.decoder",
+    "Stream": "outrider.stream",
     "Session": "outrider.engine.session",
     "Result": "outrider.engine.result",
     "SamplingParams": "outrider.sampling.params",

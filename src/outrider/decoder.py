@@ -1,130 +1,85 @@
-"""The library's front: load a model and a drafter, then generate, stream or batch."""
+"""A target with its drafters, ready to generate, stream or batch."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
-import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
-from outrider.drafters import build_drafter
 from outrider.drafters.base import Drafter
-from outrider.drafters.spec import parse_spec
-from outrider.engine.engine import Engine, check_engine_options
+from outrider.engine.engine import Engine
 from outrider.engine.request import Request, check_request
 from outrider.engine.result import Collector, Result
 from outrider.engine.session import Session
 from outrider.errors import OptionError, PromptError
+from outrider.profile import Profile
 from outrider.prompts import encode_prompt
 from outrider.sampling.defaults import eos_token_ids, params_from_generation_config
 from outrider.sampling.params import SamplingParams
-from outrider.targets.loading import LoadedModel, load_model
-from outrider.targets.transformers import TransformersTarget
-from outrider.types import Chunk, Numerics, Rule
+from outrider.stream import Stream
+from outrider.targets.loading import LoadedModel
+from outrider.types import Rule
 
 Prompt: TypeAlias = str | Sequence[int] | Sequence[Mapping[str, str]]
 
 
-def load(
-    target: str | PreTrainedModel,
-    *,
-    tokenizer: PreTrainedTokenizerBase | None = None,
-    drafter: str | Drafter[Any] = "none",
-    rule: Rule = "match",
-    max_draft: int | None = None,
-    max_batch: int = 8,
-    dtype: str | torch.dtype = "auto",
-    device: str | torch.device | None = None,
-    numerics: Numerics = "fast",
-    trust_remote_code: bool = False,
-) -> Decoder:
-    """Load a target and a drafter.
-
-    `target` is an alias ("smollm2-135m"), a hub id, a local folder, a .gguf file, or a loaded
-    Transformers model (then pass its `tokenizer`; the model is not changed). `drafter` is "none",
-    "ngram", "suffix", "prediction" (given with each request) or "prediction:FILE",
-    "model:ID_OR_PATH", or an object of your own. Raises LoadError, UnsupportedModelError,
-    VocabularyMismatchError or OptionError.
-    """
-    if numerics not in ("fast", "invariant"):
-        raise OptionError(f"numerics is {numerics!r}; it must be 'fast' or 'invariant'")
-    check_engine_options(rule, max_draft, max_batch)
-    if not isinstance(drafter, str | Drafter):
-        raise OptionError(f"drafter is {drafter!r}; it must be a spec (text) or a Drafter object")
-    # What can be refused is refused before a model is read.
-    spec = parse_spec(drafter) if isinstance(drafter, str) else None
-    prediction = None
-    if spec is not None and spec.kind == "prediction" and spec.argument is not None:
-        prediction = _read_prediction(spec.argument)
-    options: dict[str, Any] = {"device": device, "trust_remote_code": trust_remote_code}
-    loaded = load_model(target, tokenizer=tokenizer, dtype=dtype, **options)
-    model_target = TransformersTarget(loaded.model, numerics=numerics)
-    built = None if isinstance(drafter, str) else drafter
-    if spec is not None:
-        built = build_drafter(spec, loaded, model_target.vocab_size, **options)
-    engine = Engine(model_target, built, rule=rule, max_draft=max_draft, max_batch=max_batch)
-    return Decoder(engine, loaded, prediction=prediction)
-
-
-class Stream:
-    """An iterator over the chunks of one request; `result` is there once it is exhausted."""
-
-    def __init__(self, engine: Engine, request: Request) -> None:
-        self._run = engine.run([request])
-        self._collector = Collector(request.prompt_ids, request.seed)
-        self._result: Result | None = None
-
-    def __iter__(self) -> Iterator[Chunk]:
-        return self
-
-    def __next__(self) -> Chunk:
-        _, chunk, state = next(self._run)
-        self._collector.add(chunk)
-        if state.finish_reason is not None:
-            self._result = self._collector.result(state.finish_reason, state.stats)
-        return chunk
-
-    @property
-    def result(self) -> Result:
-        """The whole answer; only after the last chunk."""
-        if self._result is None:
-            raise RuntimeError("the stream has not ended: take all its chunks first")
-        return self._result
-
-    def close(self) -> None:
-        """Stop early: the work ends and what it held is freed."""
-        self._run.close()
-
-    def __enter__(self) -> Stream:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-
 class Decoder:
-    """A target and a drafter, ready to write text."""
+    """A target and its drafters, ready to write text."""
 
     def __init__(
-        self, engine: Engine, loaded: LoadedModel, *, prediction: str | None = None
+        self,
+        engine: Engine,
+        loaded: LoadedModel,
+        *,
+        specs: Mapping[Drafter[Any], str] | None = None,
+        prediction: str | None = None,
+        profile: Profile | None = None,
     ) -> None:
+        """`specs` are the words that drafters were chosen with, those of one's own aside."""
         self.engine = engine
-        self._default_prediction = prediction
+        self.loaded = loaded
+        self.specs = dict(specs or {})
+        self.profile = profile
         self.name = loaded.name
         self.tokenizer = loaded.tokenizer
-        self._loaded = loaded
+        self._default_prediction = prediction
         generation_config = getattr(loaded.model, "generation_config", None)
         self.default_params: SamplingParams = params_from_generation_config(generation_config)
         self._eos_token_ids = tuple(eos_token_ids(generation_config, loaded.model.config))
 
     def without_drafter(self) -> Decoder:
         """Return plain decoding with the same target."""
-        engine = Engine(self.engine.target, max_batch=self.engine.max_batch)
-        return Decoder(engine, self._loaded)
+        return self.using(())
+
+    def using(
+        self,
+        drafters: Sequence[Drafter[Any]],
+        *,
+        rule: Rule = "match",
+        max_draft: int | Literal["auto"] = "auto",
+        profile: Mapping[str, Any] | None = None,
+    ) -> Decoder:
+        """Return a decoder of the same target with other drafters.
+
+        It begins with what `profile` (as of `Engine.to_profile`) or else this decoder's own
+        profile knows of their costs.
+        """
+        engine = Engine(
+            self.engine.target,
+            drafters,
+            rule=rule,
+            max_draft=max_draft,
+            max_batch=self.engine.max_batch,
+            profile=self._known(drafters) if profile is None else profile,
+        )
+        return Decoder(
+            engine,
+            self.loaded,
+            specs=self.specs,
+            prediction=self._default_prediction,
+            profile=self.profile,
+        )
 
     def encode(self, prompt: Prompt, *, chat: bool = False) -> tuple[int, ...]:
         """Return the ids a prompt stands for; `chat` wraps text as a user's message."""
@@ -203,6 +158,14 @@ class Decoder:
         groups = [[next(results) for _ in range(count)] for count in counts]
         return [g[0].with_choices(g) if len(g) > 1 else g[0] for g in groups]
 
+    def _known(self, drafters: Sequence[Drafter[Any]]) -> dict[str, Any] | None:
+        """Return what the profile knows of these drafters, by the names an engine gives them."""
+        if self.profile is None:
+            return None
+        names = Engine(self.engine.target, drafters).to_profile()["drafters"]
+        specs = [self.specs.get(drafter) for drafter in drafters]
+        return self.profile.for_drafters(dict(zip(names, specs, strict=True)))
+
     def _collect(self, requests: Sequence[Request]) -> list[Result]:
         collectors = [Collector(request.prompt_ids, request.seed) for request in requests]
         results: dict[int, Result] = {}
@@ -243,7 +206,7 @@ class Decoder:
 
     def _prediction_ids(self, prediction: str | Sequence[int] | None) -> tuple[int, ...] | None:
         prediction = self._default_prediction if prediction is None else prediction
-        wants_one = self.engine.drafter is not None and self.engine.drafter.needs_prediction
+        wants_one = any(drafter.needs_prediction for drafter in self.engine.drafters)
         if prediction is None:
             if wants_one:
                 raise OptionError("the prediction drafter needs a prediction of the output")
@@ -262,10 +225,3 @@ def _choice(request: Request, index: int) -> Request:
     seeded = replace(params, seed=request.seed).for_choice(index)
     assert seeded.seed is not None
     return replace(request, params=seeded, seed=seeded.seed)
-
-
-def _read_prediction(path: str) -> str:
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise OptionError(f"the prediction file {path!r} cannot be read: {error}") from error

@@ -66,6 +66,7 @@ class FakeStream:
             proposed=0 if self._decoder.is_plain else 4,
             accepted=sources.count("accepted"),
             score_s=3.0 if self._decoder.is_plain else 1.5,
+            **self._decoder.counters,
         )
         return self._collector.result("stop", stats)
 
@@ -85,6 +86,8 @@ class FakeDecoder:
     default_params: SamplingParams = field(default_factory=SamplingParams)
     error: BaseException | None = None
     is_plain: bool = False
+    engine: Any = None
+    counters: dict[str, Any] = field(default_factory=dict)
     calls: list[dict[str, Any]] = field(default_factory=list)
     streams: list[FakeStream] = field(default_factory=list)
 

@@ -87,21 +87,40 @@ def test_every_option_reaches_the_library_under_its_own_name(
         "max_draft": 4,
         "rule": "block",
         "dtype": "float32",
-        "device": "cpu",
+        "device": "auto",
+        "offload_folder": "/tmp/weights",
         "numerics": "invariant",
     }
     arguments = [
         f"--{name.replace('_', '-')}={value}" for name, value in (sampling | loading).items()
     ]
     lists = ["--logit-bias=5=-100", "--logit-bias=6=0.5", "--stop=\n", "--stop= ha"]
-    flags = ["--trust-remote-code", "--json", "--raw", "--target=t"]
+    flags = ["--trust-remote-code", "--json", "--raw", "--target=t", "--no-compile"]
     assert run("Hello", *arguments, *lists, *flags).exit_code == 0
-    assert loads == [{"target": "t", "trust_remote_code": True, **loading}]
+    assert loads == [{"target": "t", "trust_remote_code": True, "compile": False, **loading}]
     asked = {"logit_bias": {5: -100.0, 6: 0.5}, "stop": ["\n", " ha"], **sampling}
     assert decoder.calls == [{"prompt": "Hello", "chat": False, "plain": False, **asked}]
     assert set(loads[0]) == {"target", *LOADING}
     assert set(asked) == {"logit_bias", *SAMPLING}
     SamplingParams().with_options(**asked)
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"), [("auto", "auto"), ("0", 0), ("12", 12), ("-1", -1)]
+)
+def test_the_draft_limit_is_auto_or_a_number(
+    run: Command, loads: list[dict[str, Any]], argument: str, value: object
+) -> None:
+    assert run("Hello", f"--max-draft={argument}").exit_code == 0
+    assert loads[0]["max_draft"] == value
+
+
+def test_compiling_is_left_to_the_library_unless_it_is_chosen(
+    run: Command, loads: list[dict[str, Any]]
+) -> None:
+    for arguments in ([], ["--compile"], ["--no-compile"]):
+        assert run("Hello", *arguments).exit_code == 0
+    assert [loaded.get("compile") for loaded in loads] == [None, True, False]
 
 
 @pytest.mark.parametrize(
@@ -217,6 +236,8 @@ def test_compare_is_refused_where_equal_tokens_are_not_promised(
         (["--logit-bias=a=1"], "--logit-bias 'a=1' is not ID=BIAS, e.g. 42=-1.5"),
         (["--logit-bias=5=x"], "--logit-bias '5=x' is not ID=BIAS, e.g. 42=-1.5"),
         (["--logit-bias=5=1", "--logit-bias=5=2"], "--logit-bias is given twice for token 5"),
+        (["--max-draft=many"], "--max-draft 'many' is neither auto nor a number of tokens"),
+        (["--max-draft=1.5"], "--max-draft '1.5' is neither auto nor a number of tokens"),
         (["--logprobs=2"], "--logprobs is shown by --json only: give both"),
     ],
 )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from outrider.difference import find_difference
 from outrider.errors import OptionError
 
 if TYPE_CHECKING:
@@ -63,13 +63,3 @@ def compare_with_plain(job: Job, result: Result) -> Comparison:
         speedup=speed / plain_speed if speed and plain_speed else None,
         difference=find_difference(result.token_ids, plain.token_ids),
     )
-
-
-def find_difference(ids: Sequence[int], plain_ids: Sequence[int]) -> str | None:
-    """Say where two sequences of token ids first differ, their lengths included."""
-    for position, (token, plain) in enumerate(zip(ids, plain_ids, strict=False)):
-        if token != plain:
-            return f"token {position} is {token}, plain decoding has {plain}"
-    if len(ids) != len(plain_ids):
-        return f"{len(ids)} tokens, plain decoding has {len(plain_ids)}"
-    return None

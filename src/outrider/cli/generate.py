@@ -9,9 +9,10 @@ import typer
 from outrider.cli import options as cli
 from outrider.cli.chatter import chatter
 from outrider.cli.compare import check_comparable, compare_with_plain, warm_up
+from outrider.cli.explain import explain as explain_choices
 from outrider.cli.job import Job
 from outrider.cli.report import document, summary
-from outrider.cli.screen import show
+from outrider.cli.screen import show, show_explanation
 from outrider.errors import OptionError
 
 
@@ -19,7 +20,7 @@ def generate(
     ctx: typer.Context,
     prompt: cli.PromptArgument,
     target: cli.TargetOption = cli.DEFAULT_TARGET,
-    drafter: cli.DrafterOption = cli.DEFAULT_DRAFTER,
+    drafter: cli.DraftersOption = cli.DEFAULT_DRAFTER,
     max_draft: cli.MaxDraftOption = None,
     rule: cli.RuleOption = None,
     temperature: cli.TemperatureOption = None,
@@ -37,9 +38,12 @@ def generate(
     raw: cli.RawOption = False,
     dtype: cli.DtypeOption = None,
     device: cli.DeviceOption = None,
+    offload_folder: cli.OffloadFolderOption = None,
     numerics: cli.NumericsOption = None,
+    compile: cli.CompileOption = None,
     trust_remote_code: cli.TrustOption = False,
     compare: cli.CompareOption = False,
+    explain: cli.ExplainOption = False,
     as_json: cli.JsonOption = False,
 ) -> None:
     """Write the answer to a prompt. Options not given keep the model's own defaults.
@@ -50,7 +54,7 @@ def generate(
 
     if logprobs is not None and not as_json:
         raise OptionError("--logprobs is shown by --json only: give both")
-    loading = cli.given(ctx.params, cli.LOADING)
+    loading = cli.loading(ctx.params)
     sampling = cli.given(ctx.params, cli.SAMPLING)
     if logit_bias:
         sampling["logit_bias"] = cli.parse_logit_bias(logit_bias)
@@ -63,9 +67,12 @@ def generate(
             warm_up(job)
         result = job.result() if as_json else show(job.stream(), decoder.tokenizer)
         comparison = compare_with_plain(job, result) if compare else None
+    explanation = explain_choices(decoder.engine, result.stats) if explain else None
     if as_json:
-        typer.echo(json.dumps(document(result, comparison), allow_nan=False))
+        typer.echo(json.dumps(document(result, comparison, explanation), allow_nan=False))
     else:
         typer.echo("\n".join(summary(result.stats, comparison)), err=True)
+        if explanation is not None:
+            show_explanation(explanation)
     if comparison is not None and not comparison.identical:
         raise typer.Exit(1)

@@ -19,7 +19,7 @@ _INTRODUCTION = """\
 
 Results go to stdout and everything else to stderr. On a terminal, text is coloured by where each
 token came from; into a file or a pipe goes the text alone. Exit codes: 0 done; 1 failed, or
-`--compare` found different tokens; 2 a wrong request; 130 interrupted.
+`--compare` or `tune` found different tokens; 2 a wrong request; 130 interrupted.
 """
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def info(
     ctx: typer.Context,
     target: cli.TargetOption = cli.DEFAULT_TARGET,
-    drafter: cli.DrafterOption = cli.DEFAULT_DRAFTER,
+    drafter: cli.OneDrafterOption = cli.DEFAULT_DRAFTER,
     dtype: cli.DtypeOption = None,
     trust_remote_code: cli.TrustOption = False,
     as_json: cli.JsonOption = False,

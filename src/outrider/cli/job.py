@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from outrider.decoder import Decoder, Stream
+    from outrider.decoder import Decoder
     from outrider.engine.result import Result
+    from outrider.stream import Stream
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 from outrider import __version__
 from outrider.cli.generate import generate
 from outrider.cli.info import info
+from outrider.cli.tune import tune
 from outrider.errors import OutriderError
 
 
@@ -38,6 +39,7 @@ app = typer.Typer(
 )
 app.command()(generate)
 app.command()(info)
+app.command()(tune)
 
 
 def _show_version(wanted: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
@@ -12,6 +13,7 @@ from outrider.errors import OptionError, PromptError
 
 DEFAULT_TARGET = "smollm2-135m"
 DEFAULT_DRAFTER = "suffix"
+DEFAULT_TUNED = "suffix,ngram"
 
 PromptArgument = Annotated[
     str,
@@ -23,15 +25,28 @@ TargetOption = Annotated[
     str,
     typer.Option(metavar="MODEL", help="Alias, hub id, folder or .gguf file of the target."),
 ]
-DrafterOption = Annotated[
+OneDrafterOption = Annotated[
     str,
     typer.Option(
         metavar="SPEC",
         help="none, ngram, suffix, prediction:FILE (the output you expect), or model:MODEL.",
     ),
 ]
+DraftersOption = Annotated[
+    str,
+    typer.Option(
+        metavar="SPEC",
+        help="none, ngram, suffix, prediction:FILE (the output you expect) or model:MODEL; "
+        "several with commas between: each round uses the best.",
+    ),
+]
 MaxDraftOption = Annotated[
-    int | None, typer.Option(metavar="N", help="Most tokens to draft in one round.")
+    str | None,
+    typer.Option(
+        metavar="auto|N",
+        help="auto (the default) drafts as far as it pays, or not at all; N drafts up to N tokens "
+        "every round.",
+    ),
 ]
 RuleOption = Annotated[
     Literal["match", "rejection", "block"] | None,
@@ -69,6 +84,7 @@ StopOption = Annotated[
 ]
 SeedOption = Annotated[int | None, typer.Option(metavar="N", help="Seed of the sampling.")]
 MaxNewTokensOption = Annotated[int | None, typer.Option(metavar="N", help="Most tokens to write.")]
+TokensEachOption = Annotated[int, typer.Option(metavar="N", help="Most tokens to write a prompt.")]
 LogprobsOption = Annotated[
     int | None,
     typer.Option(
@@ -81,7 +97,25 @@ RawOption = Annotated[
 DtypeOption = Annotated[
     str | None, typer.Option(metavar="TYPE", help="auto, float32, bfloat16 or float16.")
 ]
-DeviceOption = Annotated[str | None, typer.Option(metavar="DEVICE", help="cpu, cuda, cuda:1, ...")]
+DeviceOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DEVICE", help="cpu, cuda, cuda:1, ..., or auto: over GPU, CPU and disk as it fits."
+    ),
+]
+OffloadFolderOption = Annotated[
+    str | None,
+    typer.Option(metavar="FOLDER", help="With --device auto: where weights on disk are put."),
+]
+CompileOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--compile/--no-compile",
+        help="Compile the passes of the target, once, in minutes; or do not use what was compiled "
+        "before.",
+        show_default=False,
+    ),
+]
 NumericsOption = Annotated[
     Literal["fast", "invariant"] | None,
     typer.Option(help="invariant: the same bits however many tokens a pass holds."),
@@ -93,6 +127,32 @@ CompareOption = Annotated[
     bool,
     typer.Option("--compare", help="Also decode plainly: speedup, and whether tokens are equal."),
 ]
+CompileFirstOption = Annotated[
+    bool,
+    typer.Option(
+        "--compile/--no-compile",
+        help="Compile the passes of the target first, once, in minutes; or measure them as they "
+        "are.  [default: compile]",
+        show_default=False,
+    ),
+]
+ExplainOption = Annotated[
+    bool,
+    typer.Option(
+        "--explain", help="Also show how far each round drafted, what it gained, and why."
+    ),
+]
+WorkloadOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Prompts to try: a .jsonl file (prompt, messages or turns in each line) or one prompt "
+        "a line; a dozen of our own by default.",
+    ),
+]
+LimitOption = Annotated[
+    int | None, typer.Option(metavar="N", help="Try the first N prompts of the workload only.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead.")]
 
 
@@ -102,7 +162,9 @@ LOADING = (
     "rule",
     "dtype",
     "device",
+    "offload_folder",
     "numerics",
+    "compile",
     "trust_remote_code",
 )
 """Options that go to `outrider.load`."""
@@ -136,6 +198,24 @@ def read_prompt(argument: str) -> str:
     except UnicodeError as error:
         raise PromptError(f"the prompt is not text in UTF-8: {error}") from error
     return text
+
+
+def loading(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what `outrider.load` is to be given; raises OptionError."""
+    options = given(params, (name for name in LOADING if name in params))
+    if "max_draft" in options:
+        options["max_draft"] = parse_max_draft(options["max_draft"])
+    return options
+
+
+def parse_max_draft(text: str) -> int | Literal["auto"]:
+    """Turn "auto" or "N" into what it means; raises OptionError for anything else."""
+    if text == "auto":
+        return "auto"
+    try:
+        return int(text)
+    except ValueError as error:
+        raise OptionError(f"--max-draft {text!r} is neither auto nor a number of tokens") from error
 
 
 def parse_logit_bias(pairs: Sequence[str]) -> dict[int, float]:

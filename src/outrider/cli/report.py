@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from outrider.cli.compare import Comparison
+    from outrider.cli.explain import Explanation
     from outrider.engine.result import Result
     from outrider.engine.stats import Stats
     from outrider.types import TokenLogprobs
@@ -37,7 +38,9 @@ def _number(value: float | None, form: str) -> str:
     return "unknown" if value is None else form.format(value)
 
 
-def document(result: Result, comparison: Comparison | None) -> dict[str, Any]:
+def document(
+    result: Result, comparison: Comparison | None, explanation: Explanation | None
+) -> dict[str, Any]:
     """Return all there is to know of a result, ready for JSON."""
     document: dict[str, Any] = {
         "text": result.text,
@@ -50,6 +53,8 @@ def document(result: Result, comparison: Comparison | None) -> dict[str, Any]:
         document["logprobs"] = [_logprobs(record) for record in result.logprobs]
     if comparison is not None:
         document["compare"] = comparison.to_dict()
+    if explanation is not None:
+        document["explain"] = explanation.to_dict()
     return document
 
 

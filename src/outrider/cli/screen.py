@@ -17,8 +17,9 @@ from outrider.types import Chunk
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from outrider.decoder import Stream
+    from outrider.cli.explain import Explanation
     from outrider.engine.result import Result
+    from outrider.stream import Stream
 
 _STYLES = {"accepted": "green", "recovered": "yellow", "bonus": "cyan", "plain": "default"}
 # A model may write anything, the sequences that drive a terminal included: show those as symbols.
@@ -38,6 +39,13 @@ def show(stream: Stream, tokenizer: PreTrainedTokenizerBase | None) -> Result:
                 typer.echo(chunk.text, nl=False)
             typer.echo()
     return stream.result
+
+
+def show_explanation(explanation: Explanation) -> None:
+    """Show on stderr which drafts were chosen, what they gained, and why they were no longer."""
+    console = Console(stderr=True, markup=False, highlight=False)
+    console.print(explanation.table())
+    console.print(explanation.reason, soft_wrap=True)
 
 
 class Painter:

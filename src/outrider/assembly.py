@@ -1,0 +1,144 @@
+"""From what a user names to a decoder: the target, its passes, its drafters and its profile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from outrider.decoder import Decoder
+from outrider.drafters import build_drafter
+from outrider.drafters.base import Drafter
+from outrider.drafters.spec import DrafterSpec, parse_specs
+from outrider.engine.engine import Engine, check_engine_options
+from outrider.errors import OptionError
+from outrider.profile import find_profile
+from outrider.targets.loading import LoadedModel, load_model
+from outrider.targets.transformers import TransformersTarget
+from outrider.types import Numerics, Rule
+
+
+def load(
+    target: str | PreTrainedModel,
+    *,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    drafter: str | Drafter[Any] | Sequence[Drafter[Any]] = "none",
+    rule: Rule = "match",
+    max_draft: int | Literal["auto"] = "auto",
+    max_batch: int = 8,
+    dtype: str | torch.dtype = "auto",
+    device: str | torch.device | None = None,
+    max_memory: Mapping[str | int, str | int] | None = None,
+    offload_folder: str | None = None,
+    numerics: Numerics = "fast",
+    compile: bool | None = None,
+    profile: bool | str | Path | None = None,
+    trust_remote_code: bool = False,
+) -> Decoder:
+    """Load a target and its drafters.
+
+    `target` is an alias ("smollm2-135m"), a hub id, a local folder, a .gguf file, or a loaded
+    Transformers model (then pass its `tokenizer`; the model is not changed). `drafter` is "none",
+    "ngram", "suffix", "prediction" (given with each request) or "prediction:FILE",
+    "model:ID_OR_PATH", several of these with commas between, of which each round uses the best,
+    or objects of your own. `max_draft` "auto" decides each round how far drafting pays; a number
+    drafts that far every round.
+
+    `device` "auto" spreads the weights over GPU, CPU and disk (`max_memory`, `offload_folder`).
+    `compile` True compiles the passes, once for a model and machine, in minutes; None uses what
+    was compiled before. `profile` None uses what `outrider tune` measured for this model and
+    machine, a path that very file, False nothing.
+
+    Raises LoadError, UnsupportedModelError, VocabularyMismatchError or OptionError.
+    """
+    # What can be refused is refused before a model is read.
+    _check_choices(numerics, compile, profile)
+    check_engine_options(rule, max_draft, max_batch)
+    choice = _DrafterChoice.of(drafter)
+    loaded = load_model(
+        target,
+        tokenizer=tokenizer,
+        dtype=dtype,
+        device=device,
+        max_memory=max_memory,
+        offload_folder=offload_folder,
+        trust_remote_code=trust_remote_code,
+    )
+    model_target = TransformersTarget(loaded.model, numerics=numerics, compile=compile)
+    # A draft model is small: it stands where the target reads its tokens.
+    beside = model_target.device if device in (None, "auto") else device
+    drafters = choice.build(
+        loaded,
+        model_target.vocab_size,
+        device=beside,
+        compile=compile,
+        trust_remote_code=trust_remote_code,
+    )
+    found = find_profile(profile, loaded, model_target)
+    plain = Decoder(
+        Engine(model_target, max_batch=max_batch),
+        loaded,
+        specs=choice.texts(drafters),
+        prediction=choice.prediction,
+        profile=found,
+    )
+    return plain.using(drafters, rule=rule, max_draft=max_draft)
+
+
+def _check_choices(numerics: object, compile: object, profile: object) -> None:
+    if numerics not in ("fast", "invariant"):
+        raise OptionError(f"numerics is {numerics!r}; it must be 'fast' or 'invariant'")
+    if compile is not None and not isinstance(compile, bool):
+        raise OptionError(f"compile is {compile!r}; it must be True, False or None")
+    if profile is True or not (profile is None or isinstance(profile, bool | str | Path)):
+        raise OptionError(f"profile is {profile!r}; it must be None, False or the path of a file")
+
+
+@dataclass(frozen=True, slots=True)
+class _DrafterChoice:
+    """The drafters asked for: specs to build from, or objects to use as they are."""
+
+    specs: tuple[DrafterSpec, ...] = ()
+    objects: tuple[Drafter[Any], ...] = ()
+    prediction: str | None = None
+    """The text of the prediction file, if a spec names one."""
+
+    @classmethod
+    def of(cls, drafter: object) -> _DrafterChoice:
+        """Read what a user chose; raises OptionError."""
+        if isinstance(drafter, str):
+            specs = parse_specs(drafter)
+            files = [s.argument for s in specs if s.kind == "prediction" and s.argument]
+            return cls(specs, prediction=_read_prediction(files[0]) if files else None)
+        objects = [drafter] if isinstance(drafter, Drafter) else drafter
+        if isinstance(objects, Sequence) and all(isinstance(one, Drafter) for one in objects):
+            return cls(objects=tuple(objects))
+        raise OptionError(
+            f"drafter is {drafter!r}; it must be a spec (text), a Drafter or a list of them"
+        )
+
+    def build(
+        self, loaded: LoadedModel, vocab_size: int, **options: Any
+    ) -> tuple[Drafter[Any], ...]:
+        """Return the drafters, those of specs built for this target."""
+        built = [build_drafter(spec, loaded, vocab_size, **options) for spec in self.specs]
+        return (*(one for one in built if one is not None), *self.objects)
+
+    def texts(self, drafters: Sequence[Drafter[Any]]) -> dict[Drafter[Any], str]:
+        """Return the spec of each drafter that was built from one."""
+        specs = [spec for spec in self.specs if spec.kind != "none"]
+        return {
+            drafter: spec.kind if spec.argument is None else f"{spec.kind}:{spec.argument}"
+            for spec, drafter in zip(specs, drafters, strict=False)
+        }
+
+
+def _read_prediction(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise OptionError(f"the prediction file {path!r} cannot be read: {error}") from error
