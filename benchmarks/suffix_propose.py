@@ -38,7 +38,7 @@ def uniform(num_tokens: int) -> list[int]:
 
 def measure(text: list[int], num_prompt: int) -> dict[str, float]:
     """Time rounds that follow the given text; a draft is wanted whatever its promise."""
-    drafter = SuffixDrafter(length=DRAFT_LENGTH, min_expected=0.0, min_probability=0.0)
+    drafter = SuffixDrafter(length=DRAFT_LENGTH, min_probability=0.0)
     request = DraftRequest(tuple(text[:num_prompt]), len(text), cast("DraftSampler", None))
     start = time.perf_counter()
     state = drafter.begin(request)
