@@ -239,10 +239,11 @@ def measure_invariant(options: argparse.Namespace, prompts: Sequence[Prompt]) ->
 # -- memory ------------------------------------------------------------------------------------
 
 _MEMORY = """
-import resource, sys
+import pathlib, re, sys
 import outrider, outrider.assembly, torch
 from torch._inductor import aoti_load_package
-peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+status = pathlib.Path("/proc/self/status")
+peak = lambda: 1024 * int(re.search(r"VmHWM:\\s*(\\d+)", status.read_text()).group(1))
 before = peak()
 spec, dtype, compile = sys.argv[1:]
 decoder = outrider.load(spec, dtype=dtype, compile=compile == "True", drafter="suffix")

@@ -374,3 +374,12 @@ def test_a_model_that_cannot_be_driven_is_refused() -> None:
         load(tiny_model().train())
     with pytest.raises(UnsupportedModelError, match="experts"):
         load(shared_model("mixtral"), numerics="invariant")
+
+
+def test_a_batch_that_does_not_fit_is_refused_before_any_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    decoder = outrider.load(tiny_model(), drafter="suffix")
+    monkeypatch.setattr("outrider.targets.memory.available_memory", lambda device: 1000)
+    with pytest.raises(OptionError, match="the request needs"):
+        decoder.generate_batch([(1, 2, 3)] * 4, max_new_tokens=200)

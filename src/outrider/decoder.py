@@ -126,7 +126,9 @@ class Decoder:
         wanted = self._params(params, options)
         if wanted.n > 1:
             raise OptionError(f"n is {wanted.n}; a stream carries one answer")
-        return Stream(self.engine, self._request(prompt, wanted, chat, prediction, session))
+        request = self._request(prompt, wanted, chat, prediction, session)
+        self.engine.require_room([request])
+        return Stream(self.engine, request)
 
     def generate_batch(
         self,
@@ -167,6 +169,7 @@ class Decoder:
         return self.profile.for_drafters(dict(zip(names, specs, strict=True)))
 
     def _collect(self, requests: Sequence[Request]) -> list[Result]:
+        self.engine.require_room(requests)
         collectors = [Collector(request.prompt_ids, request.seed) for request in requests]
         results: dict[int, Result] = {}
         for index, chunk, state in self.engine.run(requests):

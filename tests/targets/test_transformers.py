@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from outrider.errors import UnsupportedModelError
+from outrider.errors import OptionError, UnsupportedModelError
 from outrider.targets.base import Rows
 from outrider.targets.transformers import TransformersTarget
 from outrider.trees.layout import row_paths
@@ -212,3 +212,14 @@ def test_a_model_that_runs_a_layer_twice_is_refused_before_any_work() -> None:
     layers[1].self_attn.layer_idx = 0
     with pytest.raises(UnsupportedModelError, match="layer 0 twice"):
         TransformersTarget(model)
+
+
+def test_caches_that_do_not_fit_are_refused_with_the_numbers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    target = TransformersTarget(shared_model())
+    target.require_room(4, 200, 8)
+    monkeypatch.setattr("outrider.targets.memory.available_memory", lambda device: 100_000)
+    with pytest.raises(OptionError, match=r"4 sequences of 200,000 tokens.* are free"):
+        target.require_room(4, 200_000, 8)
+    target.require_room(1, 8, 1)

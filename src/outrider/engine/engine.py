@@ -18,7 +18,7 @@ from outrider.engine.choices import PLAIN, Forecast
 from outrider.engine.controller import Controller, Decision
 from outrider.engine.costs import DraftCosts, PassCosts
 from outrider.engine.drafting import Drafting, FixedDrafting, MeasuredDrafting
-from outrider.engine.request import Request, RequestState
+from outrider.engine.request import Request, RequestState, most_tokens
 from outrider.engine.roster import Roster
 from outrider.engine.seat import Member
 from outrider.errors import OptionError
@@ -100,6 +100,13 @@ class Engine:
             ) from error
 
     # -- decoding ---------------------------------------------------------------------------------
+
+    def require_room(self, requests: Sequence[Request]) -> None:
+        """Raise OptionError, with the numbers, for requests whose caches do not fit in memory."""
+        sequences = min(len(requests), self.max_batch)
+        tokens = max((most_tokens(request, self.target) for request in requests), default=0)
+        rows = sequences * (1 + max((member.longest for member in self._roster.members), default=0))
+        self.target.require_room(sequences, tokens, rows)
 
     def run(
         self, requests: Iterable[Request]

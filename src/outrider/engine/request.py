@@ -52,7 +52,7 @@ class RequestState:
         self.finish_reason: FinishReason | None = None
         self.seats: list[Seat] = []
         """One for each drafter of the engine."""
-        self._max_tokens = _max_tokens(request, target)
+        self._max_tokens = most_tokens(request, target)
         self.noise = KeyedNoise(request.seed)
         self._pipeline = _pipeline(request, target)
         self._stopper = _stopper(request, target)
@@ -205,7 +205,8 @@ def check_prompt(prompt_ids: Sequence[int], target: Target) -> None:
             )
 
 
-def _max_tokens(request: Request, target: Target) -> int:
+def most_tokens(request: Request, target: Target) -> int:
+    """Return how many tokens a request can ever hold: its prompt, and all it may write."""
     return min(len(request.prompt_ids) + request.params.max_new_tokens, target.max_positions)
 
 
@@ -220,6 +221,6 @@ def _stopper(request: Request, target: Target) -> Stopper:
         request.params,
         request.eos_token_ids,
         prompt_ids=request.prompt_ids,
-        max_new_tokens=_max_tokens(request, target) - len(request.prompt_ids),
+        max_new_tokens=most_tokens(request, target) - len(request.prompt_ids),
         detokenizer=None if request.tokenizer is None else Detokenizer(request.tokenizer),
     )
