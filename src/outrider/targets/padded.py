@@ -52,19 +52,9 @@ class PaddedPlan:
         self._written.add(layer)
         keys, values = self.cache.write(layer, key, value, self.placement, self.bucket)
         query = functional.pad(query, (0, 0, 0, self.fill)) if self.fill else query
-        batch, heads, width, size = query.shape
-        groups = heads // keys.shape[1]
-        bias = self.bias(window, groups, query)
-        # Heads that share keys become rows of one head: no copy of the cache is made for them.
-        folded = query.reshape(batch, keys.shape[1], groups * width, size)
-        if softcap is None:
-            mixed = functional.scaled_dot_product_attention(
-                folded, keys, values, attn_mask=bias, scale=scale
-            )
-        else:
-            mixed = capped_attention(folded, keys, values, bias, scale, softcap)
-        mixed = mixed.reshape(batch, heads, width, values.shape[-1])
-        return mixed[:, :, : width - self.fill].transpose(1, 2).contiguous()
+        bias = self.bias(window, query.shape[1] // keys.shape[1], query)
+        mixed = folded_attention(query, keys, values, bias, scale, softcap)
+        return mixed[:, :, : self.placement.width].transpose(1, 2).contiguous()
 
     def bias(self, window: int | None, groups: int, like: Tensor) -> Tensor:
         """Return the additive mask [B, 1, groups * (W + fill), bucket]: 0 to look, -inf not to.
@@ -120,7 +110,30 @@ class Branches:
             visible[row, [base + node for node in nodes]] = True
 
 
-def capped_attention(
+def folded_attention(
+    query: Tensor,  # [B, heads, W, width]
+    keys: Tensor,  # [B, key heads, tokens, width]
+    values: Tensor,
+    bias: Tensor,  # [B, 1, heads / key heads * W, tokens]
+    scale: float,
+    softcap: float | None,
+) -> Tensor:
+    """Attend; heads that share keys become rows of one head, so that no key is copied for them.
+
+    Returns [B, heads, W, value width].
+    """
+    batch, heads, width, size = query.shape
+    folded = query.reshape(batch, keys.shape[1], heads // keys.shape[1] * width, size)
+    if softcap is None:
+        mixed = functional.scaled_dot_product_attention(
+            folded, keys, values, attn_mask=bias, scale=scale
+        )
+    else:
+        mixed = _capped_attention(folded, keys, values, bias, scale, softcap)
+    return mixed.reshape(batch, heads, width, values.shape[-1])
+
+
+def _capped_attention(
     query: Tensor, keys: Tensor, values: Tensor, bias: Tensor, scale: float, softcap: float
 ) -> Tensor:
     """Attend with scores that are squeezed into -softcap to softcap."""

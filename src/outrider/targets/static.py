@@ -14,12 +14,11 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 from transformers import PreTrainedModel
 
 from outrider.targets.attention import AttentionSwitch, WrittenLayers
 from outrider.targets.cache import KVCache
-from outrider.targets.padded import capped_attention
+from outrider.targets.padded import folded_attention
 from outrider.targets.work import Work
 
 MOST_WIDE = 32
@@ -127,18 +126,8 @@ class StaticPlan:
         self._written.add(layer)
         keys = self._store(self._stored[layer][0], key)
         values = self._store(self._stored[layer][1], value)
-        batch, heads, width, size = query.shape
-        groups = heads // keys.shape[1]
-        bias = self._bias(window, groups, query.dtype)
-        # Heads that share keys become rows of one head: no copy of the cache is made for them.
-        folded = query.reshape(batch, keys.shape[1], groups * width, size)
-        if softcap is None:
-            mixed = functional.scaled_dot_product_attention(
-                folded, keys, values, attn_mask=bias, scale=scale
-            )
-        else:
-            mixed = capped_attention(folded, keys, values, bias, scale, softcap)
-        mixed = mixed.reshape(batch, heads, width, values.shape[-1])
+        bias = self._bias(window, query.shape[1] // keys.shape[1], query.dtype)
+        mixed = folded_attention(query, keys, values, bias, scale, softcap)
         return mixed.transpose(1, 2).contiguous()
 
     def _store(self, part: Tensor, new: Tensor) -> Tensor:
