@@ -10,7 +10,10 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
+from outrider.errors import CompilerError
 from outrider.targets.base import Rows
+from outrider.targets.diskcache import _write_manifest
+from outrider.targets.kernels import load_kernels
 from outrider.targets.transformers import TransformersTarget
 from outrider.types import DraftTree
 from support.tiny import VOCAB, random_ids, tiny_model
@@ -142,3 +145,23 @@ def test_a_dtype_without_kernels_stays_eager(
         target = TransformersTarget(tiny_model(dtype=dtype), compile=True)
     assert not target.is_compiled
     assert str(dtype).removeprefix("torch.") in caplog.text
+
+
+def test_a_pass_that_does_not_load_is_compiled_again(cache_folder: Path) -> None:
+    model = tiny_model(dtype=torch.float32)
+    compiled(model)
+    for entry in cache_folder.glob("pass-*"):
+        (entry / "pass.pt2").write_bytes(b"whole, and no package")
+        _write_manifest(entry)
+    assert not TransformersTarget(model, compile=None).is_compiled
+    compiled(model)
+    assert TransformersTarget(model, compile=None).is_compiled
+
+
+def test_kernels_that_do_not_load_are_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: str) -> None:
+        raise OSError("undefined symbol")
+
+    monkeypatch.setattr(torch.ops, "load_library", refuse)
+    with pytest.raises(CompilerError, match="do not load: undefined symbol"):
+        load_kernels.__wrapped__()

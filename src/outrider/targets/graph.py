@@ -12,6 +12,7 @@ import hashlib
 import inspect
 import json
 import logging
+import shutil
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -58,8 +59,13 @@ def compiled_pass(model: PreTrainedModel, cache: KVCache) -> Pass:
     """
     _require_compilable(model)
     name = _entry_name(model)
-    entry = cached_folder(name, lambda folder: _compile(model, cache, folder))
-    return _load(model, entry)
+    if (found := intact_entry(name)) is not None:
+        try:
+            return _load(model, found)
+        except CompilerError as error:
+            _LOGGER.warning("compiling again: %s", error)
+            shutil.rmtree(found, ignore_errors=True)
+    return _load(model, cached_folder(name, lambda folder: _compile(model, cache, folder)))
 
 
 def _require_compilable(model: PreTrainedModel) -> None:
@@ -76,7 +82,8 @@ def _require_compilable(model: PreTrainedModel) -> None:
 def _entry_name(model: PreTrainedModel) -> str:
     """Name the cache entry after all that the compiled pass depends on, the weights' values not."""
     config = {k: v for k, v in model.config.to_dict().items() if not k.startswith("_")}
-    tensors = [(name, str(t.dtype), list(t.shape)) for name, t in _tensors(model).items()]
+    # Strides too: the compiled code reads the weights as they lay when it was made.
+    tensors = [(name, str(t.dtype), t.shape, t.stride()) for name, t in _tensors(model).items()]
     module = inspect.getmodule(type(model))
     source = "" if module is None else inspect.getsource(module)
     here = Path(__file__)

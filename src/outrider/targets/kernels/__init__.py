@@ -51,7 +51,11 @@ def load_kernels() -> None:
     """
     entry = cached_folder(f"kernels-{machine_digest()[:16]}", _build)
     load: Callable[[str], None] = torch.ops.load_library
-    load(str(entry / _LIBRARY))
+    try:
+        load(str(entry / _LIBRARY))
+    except (OSError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise CompilerError(f"the kernels in {entry} do not load: {reason}") from error
     torch.library.register_fake("outrider::linear", _linear_shape)
     torch.library.register_fake("outrider::attention", _attention_shape)
 
