@@ -80,6 +80,11 @@ class ReplayDrafter(Drafter[list[int]]):
             for state, budget in zip(states, budgets, strict=True)
         ]
 
-    def observe(self, states: Sequence[list[int]], committed: Sequence[TokenIds]) -> None:
+    def observe(
+        self,
+        states: Sequence[list[int]],
+        committed: Sequence[TokenIds],
+        features: Sequence[Tensor] = (),
+    ) -> None:
         for state, tokens in zip(states, committed, strict=True):
             state[0] += len(tokens)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from torch import Tensor
+
 from outrider.drafters.base import Drafter, DraftRequest
 from outrider.types import DraftTree, TokenIds
 
@@ -25,7 +27,12 @@ class WrongDrafter(Drafter[list[int]]):
         # Special tokens of the embedded model: never its answer to a prompt.
         return [DraftTree.chain([1 + i % 3 for i in range(budget)]) for budget in budgets]
 
-    def observe(self, states: Sequence[list[int]], committed: Sequence[TokenIds]) -> None:
+    def observe(
+        self,
+        states: Sequence[list[int]],
+        committed: Sequence[TokenIds],
+        features: Sequence[Tensor] = (),
+    ) -> None:
         for state, tokens in zip(states, committed, strict=True):
             state.extend(tokens)
 

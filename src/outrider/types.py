@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 TokenIds: TypeAlias = Sequence[int]
-Rule: TypeAlias = Literal["match", "rejection", "block"]
+Rule: TypeAlias = Literal["match", "rejection", "block", "traversal"]
 Numerics: TypeAlias = Literal["fast", "invariant"]
 Source: TypeAlias = Literal["accepted", "recovered", "bonus", "plain"]
 FinishReason: TypeAlias = Literal["stop", "length"]

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from outrider.drafters.base import Drafter, DraftRequest
 from outrider.drafters.ngram import NgramDrafter
@@ -50,9 +51,14 @@ class Faulty(ScriptedDrafter):
         self._count("propose")
         return super().propose(states, budgets)
 
-    def observe(self, states: Sequence[list[int]], committed: Sequence[TokenIds]) -> None:
+    def observe(
+        self,
+        states: Sequence[list[int]],
+        committed: Sequence[TokenIds],
+        features: Sequence[Tensor] = (),
+    ) -> None:
         self._count("observe")
-        super().observe(states, committed)
+        super().observe(states, committed, features)
 
     def end(self, state: list[int]) -> None:
         super().end(state)
@@ -148,7 +154,12 @@ def test_a_drafter_without_states_is_a_drafter_too() -> None:
         def propose(self, states: Sequence[None], budgets: Sequence[int]) -> list[DraftTree]:
             return [DraftTree.chain([7] * budget) for budget in budgets]
 
-        def observe(self, states: Sequence[None], committed: Sequence[TokenIds]) -> None:
+        def observe(
+            self,
+            states: Sequence[None],
+            committed: Sequence[TokenIds],
+            features: Sequence[Tensor] = (),
+        ) -> None:
             pass
 
     target = ScriptedTarget.saying([7], VOCAB)
@@ -160,8 +171,13 @@ def test_a_drafter_is_told_every_emitted_token_and_let_go_once() -> None:
     class Recording(ScriptedDrafter):
         told: dict[int, list[int]]
 
-        def observe(self, states: Sequence[list[int]], committed: Sequence[TokenIds]) -> None:
-            super().observe(states, committed)
+        def observe(
+            self,
+            states: Sequence[list[int]],
+            committed: Sequence[TokenIds],
+            features: Sequence[Tensor] = (),
+        ) -> None:
+            super().observe(states, committed, features)
             for state in states:
                 self.told[id(state)] = state
 

@@ -107,7 +107,12 @@ class ScriptedDrafter(Drafter[list[int]]):
         self.proposals += trees
         return trees
 
-    def observe(self, states: Sequence[list[int]], committed: Sequence[TokenIds]) -> None:
+    def observe(
+        self,
+        states: Sequence[list[int]],
+        committed: Sequence[TokenIds],
+        features: Sequence[Tensor] = (),
+    ) -> None:
         for state, tokens in zip(states, committed, strict=True):
             state.extend(tokens)
 
@@ -199,7 +204,12 @@ class SamplingDrafter(Drafter[_Sampling]):
     def propose(self, states: Sequence[_Sampling], budgets: Sequence[int]) -> list[DraftTree]:
         return [self._chain(s, b) for s, b in zip(states, budgets, strict=True)]
 
-    def observe(self, states: Sequence[_Sampling], committed: Sequence[TokenIds]) -> None:
+    def observe(
+        self,
+        states: Sequence[_Sampling],
+        committed: Sequence[TokenIds],
+        features: Sequence[Tensor] = (),
+    ) -> None:
         for state, tokens in zip(states, committed, strict=True):
             state.tokens.extend(tokens)
 

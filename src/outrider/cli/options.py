@@ -49,7 +49,7 @@ MaxDraftOption = Annotated[
     ),
 ]
 RuleOption = Annotated[
-    Literal["match", "rejection", "block"] | None,
+    Literal["match", "rejection", "block", "traversal"] | None,
     typer.Option(help="How drafts are verified; match keeps every token the same."),
 ]
 TemperatureOption = Annotated[

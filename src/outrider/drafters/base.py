@@ -25,12 +25,42 @@ class DraftSampler(Protocol):
         """Whether drafts are the drafter's argmax: deterministic, no `q`."""
         ...
 
+    @property
+    def has_laws(self) -> bool:
+        """Whether drafts come with `q`, so that a tree's shape may not depend on what was drawn."""
+        ...
+
     def draw(self, logits: Tensor, position: int) -> tuple[int, Tensor | None]:
         """Choose the token at an absolute position from draft logits [V]; return it and q [V].
 
         q is None when the draft needs none: greedy drafts, and every draft under `match`.
         """
         ...
+
+    def candidates(
+        self, logits: Tensor, positions: Sequence[int], count: int, ids: Tensor | None = None
+    ) -> Candidates:
+        """Choose `count` different tokens for each row of draft logits [R, D].
+
+        `positions` are the absolute ones the tokens would stand at. `ids` [D] are the target's
+        ids that the columns stand for, where they are not 0 to V - 1.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidates:
+    """The children that each of R nodes may have, `count` of them, in the order they are tried.
+
+    The likeliest come first; with `q`, the order is that in which they were drawn, each from its
+    row's law without those before it.
+    """
+
+    tokens: list[list[int]]
+    chances: list[list[float]]
+    """The drafter's estimate that each is accepted, given that its parent is."""
+    q: Tensor | None = None
+    """[R, V] on the CPU: the law of each row before anything was drawn, if drafts need one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +85,8 @@ class Drafter(ABC, Generic[State]):
     All that a drafter knows of a request lives in the state `begin` returns and dies with `end`;
     anything shared between requests is bounded and only ever changes speed. Calls come in the
     order begin, (propose?, observe)*, end: a round may skip `propose`, never `observe`. A drafter
-    that is no lookup drafter may begin late, with all tokens so far for a prompt, or never.
+    that is no lookup drafter and reads no features may begin late, with all tokens so far for a
+    prompt, or never.
     """
 
     name: str
@@ -69,6 +100,18 @@ class Drafter(ABC, Generic[State]):
     """
     needs_prediction: bool = False
     """Whether a request without a predicted output makes no sense for it."""
+    feature_layers: tuple[int, ...] = ()
+    """The hidden states of the target it reads, by layer, as `Target.score` numbers them.
+
+    Such a drafter begins with the request, for it must see the features of the prompt.
+    """
+
+    def steps(self, budget: int) -> int:
+        """Return how many passes of its own, one after the other, drafting `budget` tokens takes.
+
+        That is what drafting costs time for; a chain takes one for each token.
+        """
+        return budget
 
     @abstractmethod
     def begin(self, request: DraftRequest) -> State:
@@ -82,8 +125,18 @@ class Drafter(ABC, Generic[State]):
         """
 
     @abstractmethod
-    def observe(self, states: Sequence[State], committed: Sequence[TokenIds]) -> None:
-        """Learn the tokens each request has committed since the last call, accepted or not."""
+    def observe(
+        self,
+        states: Sequence[State],
+        committed: Sequence[TokenIds],
+        features: Sequence[Tensor],
+    ) -> None:
+        """Learn the tokens each request has committed since the last call, accepted or not.
+
+        `features[i]` [n, len(feature_layers) * H] are the target's hidden states at the n tokens
+        the round has read and kept: all that was not read before, up to the one before the last
+        committed. A drafter without `feature_layers` gets no features at all: `()`.
+        """
 
     def end(self, state: State) -> None:
         """Let go of a request, finished or abandoned."""

@@ -71,7 +71,12 @@ class ModelDrafter(Drafter[ModelState]):
             for state, rows in zip(states, laws, strict=True)
         ]
 
-    def observe(self, states: Sequence[ModelState], committed: Sequence[TokenIds]) -> None:
+    def observe(
+        self,
+        states: Sequence[ModelState],
+        committed: Sequence[TokenIds],
+        features: Sequence[Tensor] = (),
+    ) -> None:
         for state, tokens in zip(states, committed, strict=True):
             kept = 0
             for drafted, token in zip(state.drafted, tokens, strict=False):

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from outrider.drafters.base import Drafter, DraftRequest
 from outrider.drafters.survival import HORIZON, Survival
 from outrider.errors import OptionError
 from outrider.types import NO_DRAFT, DraftTree, TokenIds
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class NgramState:
@@ -111,7 +115,12 @@ class NgramDrafter(Drafter[NgramState]):
             for state, budget in zip(states, budgets, strict=True)
         ]
 
-    def observe(self, states: Sequence[NgramState], committed: Sequence[TokenIds]) -> None:
+    def observe(
+        self,
+        states: Sequence[NgramState],
+        committed: Sequence[TokenIds],
+        features: Sequence[Tensor] = (),
+    ) -> None:
         """Index the committed tokens."""
         for state, tokens in zip(states, committed, strict=True):
             for token in tokens:

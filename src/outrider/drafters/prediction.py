@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from outrider.drafters.base import Drafter, DraftRequest
 from outrider.drafters.survival import HORIZON, Survival
 from outrider.errors import OptionError
 from outrider.types import NO_DRAFT, DraftTree, TokenIds
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _TRUST = 4  # agreeing tokens the user's word is worth before anything is emitted
 _LONGEST_LOOK_BACK = 32  # tokens of output compared to find a place in the prediction
@@ -106,7 +110,12 @@ class PredictionDrafter(Drafter[PredictionState]):
             for state, budget in zip(states, budgets, strict=True)
         ]
 
-    def observe(self, states: Sequence[PredictionState], committed: Sequence[TokenIds]) -> None:
+    def observe(
+        self,
+        states: Sequence[PredictionState],
+        committed: Sequence[TokenIds],
+        features: Sequence[Tensor] = (),
+    ) -> None:
         """Follow the committed tokens through the predictions."""
         for state, tokens in zip(states, committed, strict=True):
             if state.prediction:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from outrider.drafters.automaton import END, NONE, START, SuffixAutomaton
 from outrider.drafters.base import Drafter, DraftRequest
@@ -18,6 +19,9 @@ from outrider.drafters.store import OutputStore
 from outrider.drafters.survival import HORIZON, Survival
 from outrider.errors import OptionError
 from outrider.types import NO_DRAFT, DraftTree, TokenIds
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(slots=True)
@@ -113,7 +117,12 @@ class SuffixDrafter(Drafter[SuffixState]):
             for state, budget in zip(states, budgets, strict=True)
         ]
 
-    def observe(self, states: Sequence[SuffixState], committed: Sequence[TokenIds]) -> None:
+    def observe(
+        self,
+        states: Sequence[SuffixState],
+        committed: Sequence[TokenIds],
+        features: Sequence[Tensor] = (),
+    ) -> None:
         """Take in the committed tokens."""
         for state, tokens in zip(states, committed, strict=True):
             if self._store is not None:

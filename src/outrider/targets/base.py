@@ -7,11 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from outrider.errors import UnsupportedModelError
 from outrider.types import NO_DRAFT, DraftTree
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
+
+
+NORMED = -1
+"""The number of the hidden state that the language-model head reads: after the final norm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,9 @@ class ScoredRows:
     logits: tuple[Tensor, ...]
     seconds: float
     """Time spent inside the model itself."""
+    features: tuple[Tensor, ...] = ()
+    """Hidden states [P_b + N_b, layers * H] of every row, pending tokens first, if any layers were
+    asked for: those of the first such layer, then of the second, side by side."""
 
 
 class Target(ABC):
@@ -69,11 +77,22 @@ class Target(ABC):
     def open(self, max_tokens: int) -> int:
         """Reserve a sequence for at most `max_tokens` tokens, and return its handle."""
 
+    def prepare(self, layers: Sequence[int]) -> None:
+        """Get ready to give the hidden states of these layers, as `score` is going to be asked to.
+
+        Raises OptionError for a layer that the model does not have, and UnsupportedModelError if
+        it gives no features.
+        """
+        if layers:
+            raise UnsupportedModelError(f"{type(self).__name__} gives no hidden states")
+
     @abstractmethod
-    def score(self, rows: Sequence[Rows]) -> ScoredRows:
+    def score(self, rows: Sequence[Rows], layers: Sequence[int] = ()) -> ScoredRows:
         """Run the model over pending tokens and tree nodes of several sequences at once.
 
         A node sees the committed prefix, its ancestors and itself, at position prefix + depth.
+        `layers` ask for features: number i for what enters layer i (counted from 0; the number of
+        layers for what leaves the last one), `NORMED` for what the language-model head reads.
         """
 
     @abstractmethod

@@ -36,4 +36,6 @@ def verify(rule: Rule, rows: TargetRows, tree: DraftTree, randomness: Randomness
             return verify_rejection(rows, tree, randomness)
         case "block":
             return verify_block(rows, tree, randomness)
+        case "traversal":
+            return verify_traversal(rows, tree, randomness)
     raise OptionError(f"unknown rule {rule!r}; it is one of {', '.join(get_args(Rule))}")
