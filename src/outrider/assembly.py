@@ -10,14 +10,15 @@ from typing import Any, Literal
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from outrider.checkpoints.base import Checkpoint
 from outrider.decoder import Decoder
-from outrider.drafters import build_drafter
+from outrider.drafters import build_drafter, read_head
 from outrider.drafters.base import Drafter
 from outrider.drafters.spec import DrafterSpec, parse_specs
 from outrider.engine.engine import Engine, check_engine_options
 from outrider.errors import OptionError
 from outrider.profile import find_profile
-from outrider.targets.loading import LoadedModel, load_model
+from outrider.targets.loading import LoadedModel, load_config, load_model
 from outrider.targets.transformers import TransformersTarget
 from outrider.types import Numerics, Rule
 
@@ -44,8 +45,8 @@ def load(
     `target` is an alias ("smollm2-135m"), a hub id, a local folder, a .gguf file, or a loaded
     Transformers model (then pass its `tokenizer`; the model is not changed). `drafter` is "none",
     "ngram", "suffix", "prediction" (given with each request) or "prediction:FILE",
-    "model:ID_OR_PATH", several of these with commas between, of which each round uses the best,
-    or objects of your own. `max_draft` "auto" decides each round how far drafting pays; a number
+    "model:ID_OR_PATH", "eagle:PATH", "medusa:PATH", "early-exit:LAYER", several of these with
+    commas between, of which each round uses the best, or objects of your own. `max_draft` "auto" decides each round how far drafting pays; a number
     drafts that far every round.
 
     `device` "auto" spreads the weights over GPU, CPU and disk (`max_memory`, `offload_folder`).
@@ -59,6 +60,7 @@ def load(
     _check_choices(numerics, compile, profile)
     check_engine_options(rule, max_draft, max_batch)
     choice = _DrafterChoice.of(drafter)
+    heads = choice.read_heads(target, trust_remote_code)
     loaded = load_model(
         target,
         tokenizer=tokenizer,
@@ -74,6 +76,7 @@ def load(
     drafters = choice.build(
         loaded,
         model_target.vocab_size,
+        heads,
         device=beside,
         compile=compile,
         trust_remote_code=trust_remote_code,
@@ -121,11 +124,30 @@ class _DrafterChoice:
             f"drafter is {drafter!r}; it must be a spec (text), a Drafter or a list of them"
         )
 
+    def read_heads(
+        self, target: str | PreTrainedModel, trust_remote_code: bool
+    ) -> list[Checkpoint | None]:
+        """Read the trained heads that specs name, and check that they fit the target."""
+        if not any(spec.kind in ("eagle", "medusa") for spec in self.specs):
+            return [None] * len(self.specs)
+        if isinstance(target, str):
+            name, config = target, load_config(target, trust_remote_code=trust_remote_code)
+        else:
+            name, config = str(getattr(target.config, "_name_or_path", "")), target.config
+        return [read_head(spec, name, config) for spec in self.specs]
+
     def build(
-        self, loaded: LoadedModel, vocab_size: int, **options: Any
+        self,
+        loaded: LoadedModel,
+        vocab_size: int,
+        heads: Sequence[Checkpoint | None],
+        **options: Any,
     ) -> tuple[Drafter[Any], ...]:
         """Return the drafters, those of specs built for this target."""
-        built = [build_drafter(spec, loaded, vocab_size, **options) for spec in self.specs]
+        built = [
+            build_drafter(spec, loaded, vocab_size, head=head, **options)
+            for spec, head in zip(self.specs, heads, strict=True)
+        ]
         return (*(one for one in built if one is not None), *self.objects)
 
     def texts(self, drafters: Sequence[Drafter[Any]]) -> dict[Drafter[Any], str]:

@@ -14,6 +14,7 @@ from outrider.drafters.ngram import NgramDrafter
 from outrider.drafters.suffix import SuffixDrafter
 from outrider.engine.drafting import MeasuredDrafting
 from outrider.engine.engine import Engine
+from outrider.engine.offer import Offer
 from outrider.engine.request import Request
 from outrider.engine.result import Result
 from outrider.types import ROOT, DraftTree
@@ -165,11 +166,11 @@ def test_the_law_check_notices_drafts_that_are_cut_by_the_token_drawn(
     """DIST-4"""
     draft = MeasuredDrafting._draft
 
-    def cutting(self: Any, member: Any, states: Any, decision: Any, trees: Any) -> float:
-        seconds = draft(self, member, states, decision, trees)
-        for i, tree in enumerate(trees):
-            if tree.q is not None and tree.tokens[0] in (0, 1):
-                trees[i] = DraftTree()
+    def cutting(self: Any, member: Any, states: Any, decision: Any, drafts: Any) -> float:
+        seconds = draft(self, member, states, decision, drafts)
+        for i, offer in enumerate(drafts):
+            if offer is not None and offer.is_whole and offer.tree.tokens[0] in (0, 1):
+                drafts[i] = Offer.of_tree(offer.seat, DraftTree())
         return seconds
 
     monkeypatch.setattr(MeasuredDrafting, "_draft", cutting)

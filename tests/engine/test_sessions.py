@@ -26,9 +26,9 @@ class CountingTarget(TransformersTarget):
 
     fed = 0
 
-    def score(self, rows: Sequence[Rows]) -> ScoredRows:
+    def score(self, rows: Sequence[Rows], layers: Sequence[int] = ()) -> ScoredRows:
         self.fed += sum(len(part.pending) for part in rows)
-        return super().score(rows)
+        return super().score(rows, layers)
 
 
 @pytest.fixture(scope="module")

@@ -51,14 +51,14 @@ class Recorder:
     def __init__(self) -> None:
         self.count = 0
 
-    def __call__(self, run: Callable[[], Tensor]) -> Callable[[], Tensor]:
+    def __call__(self, run: Callable[[], list[Tensor]]) -> Callable[[], list[Tensor]]:
         self.count += 1
         recording = Recording()
         with recording:
-            logits = run()
+            outputs = run()
 
-        def replay() -> Tensor:
+        def replay() -> list[Tensor]:
             recording.replay()
-            return logits
+            return outputs
 
         return replay

@@ -53,7 +53,7 @@ class ScriptedTarget(Target):
         self.held[handle] = _Held()
         return handle
 
-    def score(self, rows: Sequence[Rows]) -> ScoredRows:
+    def score(self, rows: Sequence[Rows], layers: Sequence[int] = ()) -> ScoredRows:
         self.passes.append(list(rows))
         return ScoredRows(tuple(self._score(part) for part in rows), 0.0)
 

@@ -28,9 +28,9 @@ def on_clock(target: ScriptedTarget, clock: SimulatedClock) -> ScriptedTarget:
     """Let each pass of a target take 10 ms by a clock by which nothing else takes time."""
     score = target.score
 
-    def timed(rows: Sequence[Rows]) -> ScoredRows:
+    def timed(rows: Sequence[Rows], layers: Sequence[int] = ()) -> ScoredRows:
         clock.now += 0.01
-        return score(rows)
+        return score(rows, layers)
 
     target.score = timed  # type: ignore[method-assign]
     return target
@@ -53,8 +53,8 @@ class SimulatedTarget(ScriptedTarget):
         self.drafted: list[int] = []
         """Nodes scored in each pass."""
 
-    def score(self, rows: Sequence[Rows]) -> ScoredRows:
-        scored = super().score(rows)
+    def score(self, rows: Sequence[Rows], layers: Sequence[int] = ()) -> ScoredRows:
+        scored = super().score(rows, layers)
         count = sum(len(part.pending) + len(part.tree) for part in rows)
         attended = sum(
             (len(part.pending) + len(part.tree)) * self.cached(part.sequence) for part in rows

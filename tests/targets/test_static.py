@@ -31,7 +31,7 @@ DEEP = DraftTree(tokens=tuple(range(20)), parents=(*[-1] * 10, *range(9, 19)))
 WAITING = ("mixtral", "qwen3_moe")
 """Architectures whose eager code asks the device what to do next."""
 
-Record = Callable[[Callable[[], Tensor]], Callable[[], Tensor]]
+Record = Callable[[Callable[[], list[Tensor]]], Callable[[], list[Tensor]]]
 
 
 def graphed(
@@ -239,7 +239,7 @@ def test_rows_are_counted_as_they_are_computed() -> None:
 def test_a_pass_that_cannot_be_recorded_is_eager_and_one_line_says_so(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def record(run: Callable[[], Tensor]) -> Callable[[], Tensor]:
+    def record(run: Callable[[], list[Tensor]]) -> Callable[[], list[Tensor]]:
         run()
         raise RuntimeError("operation not permitted\nwhen stream is capturing")
 
@@ -259,9 +259,9 @@ def test_a_pass_that_cannot_be_recorded_is_eager_and_one_line_says_so(
 
 
 def test_a_recording_that_says_something_else_is_refused_by_the_probe() -> None:
-    def record(run: Callable[[], Tensor]) -> Callable[[], Tensor]:
-        logits = run()
-        return lambda: logits.flip(-1)
+    def record(run: Callable[[], list[Tensor]]) -> Callable[[], list[Tensor]]:
+        (logits,) = run()
+        return lambda: [logits.flip(-1)]
 
     with pytest.raises(UnsupportedModelError, match="other logits"):
         graphed(shared_model(), record)

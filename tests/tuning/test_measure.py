@@ -24,7 +24,7 @@ class TimedTarget(ScriptedTarget):
     def clock(self) -> float:
         return self.now
 
-    def score(self, rows: Sequence[Rows]) -> ScoredRows:
+    def score(self, rows: Sequence[Rows], layers: Sequence[int] = ()) -> ScoredRows:
         count = sum(len(part.pending) + len(part.tree) for part in rows)
         context = sum(self.cached(part.sequence) for part in rows)
         self.now += self.cost(count, context, len(self.passes))

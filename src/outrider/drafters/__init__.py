@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from outrider.errors import LoadError
+
 if TYPE_CHECKING:
+    from transformers import PreTrainedConfig, PreTrainedModel
+
+    from outrider.checkpoints.base import Checkpoint
     from outrider.drafters.base import Drafter
     from outrider.drafters.spec import DrafterSpec
     from outrider.targets.loading import LoadedModel
@@ -18,10 +24,11 @@ def build_drafter(
     device: Any,
     compile: bool | None,
     trust_remote_code: bool,
+    head: Checkpoint | None = None,
 ) -> Drafter[Any] | None:
     """Build the drafter a spec names for a target with `vocab_size` logits.
 
-    `compile` is as for the target's own passes.
+    `compile` is as for the target's own passes; `head` is what `read_head` gave for the spec.
 
     Raises LoadError for a model that cannot be loaded, and VocabularyMismatchError for one whose
     ids mean something else.
@@ -41,11 +48,60 @@ def build_drafter(
             from outrider.drafters.prediction import PredictionDrafter
 
             return PredictionDrafter()
+        case "eagle" | "medusa":
+            assert head is not None
+            return _build_head_drafter(head, target.model)
+        case "early-exit":
+            assert spec.argument is not None
+            return _build_early_exit(int(spec.argument), target.model)
         case "model":
             assert spec.argument is not None
             return _build_model_drafter(
                 spec.argument, target, vocab_size, device, compile, trust_remote_code
             )
+
+
+def read_head(spec: DrafterSpec, target: str, target_config: PreTrainedConfig) -> Checkpoint | None:
+    """Read the trained head a spec names, if it does, and check that it fits the target.
+
+    Raises LoadError for one that cannot be read, that does not fit, or that was trained together
+    with a model which is not the target; VocabularyMismatchError for other token ids.
+    """
+    if spec.kind not in ("eagle", "medusa"):
+        return None
+    from outrider.checkpoints.read import find_folder, load_head
+
+    assert spec.argument is not None
+    head = load_head(spec.argument, spec.kind, target_config)
+    if head.changes_target and find_folder(spec.argument) != Path(target).expanduser():
+        raise LoadError(
+            f"{spec.argument} is {head.title}: its heads belong to the model beside them, which is "
+            f"another target than {target}; decode from that one: --target {spec.argument}"
+        )
+    return head
+
+
+def _build_head_drafter(head: Checkpoint, model: PreTrainedModel) -> Drafter[Any]:
+    from outrider.heads.config import EagleConfig
+
+    embeddings: Any = model.get_input_embeddings()
+    get_output: Any = model.get_output_embeddings  # untyped there
+    output_layer = get_output()
+    if isinstance(head.config, EagleConfig):
+        from outrider.drafters.eagle import EagleDrafter
+        from outrider.heads.eagle import EagleHead
+
+        eagle = EagleHead.load(head.config, head.tensors).to(embeddings.weight.device, model.dtype)
+        return EagleDrafter(eagle, embeddings=embeddings, output_layer=output_layer)
+    from outrider.drafters.medusa import MedusaDrafter
+    from outrider.heads.medusa import MedusaHeads
+
+    medusa = MedusaHeads.load(head.config, head.tensors).to(embeddings.weight.device, model.dtype)
+    return MedusaDrafter(medusa, output_layer=output_layer)
+
+
+def _build_early_exit(layer: int, model: PreTrainedModel) -> Drafter[Any]:
+    raise NotImplementedError
 
 
 def _build_model_drafter(

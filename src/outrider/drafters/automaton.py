@@ -24,6 +24,10 @@ NONE = -1
 # each repetition), and there the short ones say nothing the long ones do not.
 _COUNTED_SUFFIXES = 16
 
+# Where more tokens than this have followed besides the favourite, none of them is likely, and a
+# text has places where ever more do.
+_MOST_OTHERS = 8
+
 
 class SuffixAutomaton:
     """Substrings of one growing text, with their counts and favourite continuations.
@@ -105,6 +109,20 @@ class SuffixAutomaton:
         """Whether more than one token has followed the strings of `state`."""
         return state in self._edges
 
+    def others(self, state: int) -> list[tuple[int, int, float]]:
+        """Return the continuations besides the favourite: token, state it leads to, and share.
+
+        None where there are more than a few.
+        """
+        edges = self._edges.get(state)
+        if edges is None or len(edges) > _MOST_OTHERS:
+            return []
+        count, all_of_them = self._count, self._count[state]
+        return [
+            (token, target, min(1.0, count[target] / all_of_them))
+            for token, target in edges.items()
+        ]
+
     def repeated_suffix(self) -> tuple[int, int]:
         """Return the longest suffix of the text that occurred before: its state and its length."""
         return (START, 0) if self._last == START else self.shorten(self._last)
@@ -113,6 +131,15 @@ class SuffixAutomaton:
         """Return the longest suffix of `state`'s strings with more occurrences: state, length."""
         shorter = self._link[state]
         return shorter, self._length[shorter]
+
+    def continued(self, state: int, matched: int) -> tuple[int, int]:
+        """Return the longest suffix of the last `matched` tokens that something has followed.
+
+        It is a shorter one at the end of the text, whose end then occurred before.
+        """
+        while matched and self._token[state] == NONE:
+            state, matched = self.shorten(state)
+        return state, matched
 
     def advance(self, state: int, matched: int, token: int) -> tuple[int, int]:
         """Match a token after the `matched` last tokens of some other text, found at `state`.

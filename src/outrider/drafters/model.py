@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 from torch.nn import functional
 
 from outrider.drafters.base import Drafter, DraftRequest, DraftSampler
+from outrider.errors import OptionError
 from outrider.targets.base import Rows, Target
-from outrider.types import DraftTree, TokenIds
+from outrider.trees.growth import Growing, Growth, ShapedGrowth
+from outrider.trees.layout import children
+from outrider.trees.shape import depth_for, usual_shape
+from outrider.types import NO_DRAFT, DraftTree, TokenIds
+
+_MOST_NODES = 32  # of a tree, where the user sets no limit
 
 
 @dataclass(slots=True)
@@ -21,12 +26,16 @@ class ModelState:
     sequence: int
     sampler: DraftSampler
     tokens: list[int]
-    drafted: list[int] = field(default_factory=list)
-    """The last proposal; the cache may hold all of it but its last token."""
+    read: DraftTree = NO_DRAFT
+    """Drafted tokens that the model has read since: a chain that it keeps in its cache, or the
+    tree of its last pass."""
 
 
 class ModelDrafter(Drafter[ModelState]):
-    """Drafts a chain with a causal language model that shares the target's token ids.
+    """Drafts with a causal language model that shares the target's token ids.
+
+    With `width` 1 it drafts a chain, a token a pass. Wider, it drafts a tree, a level a pass: no
+    node has more than `width` children, and what a level needs of those above is read again.
 
     The cache is exact after every round: it keeps each drafted token that was accepted, and what
     was accepted but never read is read with the next proposal. Where the request outgrows the
@@ -37,39 +46,61 @@ class ModelDrafter(Drafter[ModelState]):
     name = "model"
     default_max_draft = 12
 
-    def __init__(self, model: Target, *, vocab_size: int, shared_ids: int) -> None:
+    def __init__(self, model: Target, *, vocab_size: int, shared_ids: int, width: int = 1) -> None:
         """Draft with `model` for a target of `vocab_size` ids; ids from `shared_ids` on mean
         nothing to both and are never drafted.
         """
+        if width < 1:
+            raise OptionError(f"width is {width}, must be at least 1")
         self._model = model
         self._vocab_size = vocab_size
         self._shared_ids = min(shared_ids, vocab_size, model.vocab_size)
+        self._width = width
+        if width > 1:
+            self.default_max_draft = _MOST_NODES
+
+    def steps(self, budget: int) -> int:
+        return budget if self._width == 1 else depth_for(budget)
 
     def begin(self, request: DraftRequest) -> ModelState:
         sequence = self._model.open(min(request.max_tokens, self._model.max_positions))
         return ModelState(sequence, request.sampler, list(request.prompt_ids))
 
     def propose(self, states: Sequence[ModelState], budgets: Sequence[int]) -> list[DraftTree]:
-        laws: list[list[Tensor | None]] = [[] for _ in states]
-        lengths = []
-        for state, budget in zip(states, budgets, strict=True):
-            state.drafted = []
-            room = self._model.max_positions - len(state.tokens)
-            lengths.append(max(0, min(budget, room)))
-        for step in range(max(lengths, default=0)):
-            active = [i for i, length in enumerate(lengths) if step < length]
-            scored = self._model.score([self._rows(states[i]) for i in active])
-            for i, logits in zip(active, scored.logits, strict=True):
-                state = states[i]
-                self._model.commit(state.sequence, ())
-                position = len(state.tokens) + step
-                token, law = state.sampler.draw(self._over_target_ids(logits[0]), position)
-                state.drafted.append(token)
-                laws[i].append(law)
-        return [
-            DraftTree.chain(state.drafted, _stacked(rows))
-            for state, rows in zip(states, laws, strict=True)
+        rooms = [self._model.max_positions - len(state.tokens) for state in states]
+        depths = [
+            max(0, min(self.steps(budget), room))
+            for budget, room in zip(budgets, rooms, strict=True)
         ]
+        growths = [
+            self._growth(state.sampler, budget, depth)
+            for state, budget, depth in zip(states, budgets, depths, strict=True)
+        ]
+        for step in range(max(depths, default=0)):
+            active = [i for i, depth in enumerate(depths) if step < depth and growths[i].frontier]
+            if active:
+                self._grow([states[i] for i in active], [growths[i] for i in active])
+        return [growth.tree(budget) for growth, budget in zip(growths, budgets, strict=True)]
+
+    def _growth(self, sampler: DraftSampler, budget: int, depth: int) -> Growing:
+        if sampler.has_laws and depth > 0:
+            return ShapedGrowth(usual_shape(budget, self._width, depth))
+        return Growth(self._width)
+
+    def _grow(self, states: Sequence[ModelState], growths: Sequence[Growing]) -> None:
+        """Add a level to each tree, with one pass of the model."""
+        rows = [self._rows(*pair) for pair in zip(states, growths, strict=True)]
+        scored = self._model.score([part for part, _ in rows])
+        for state, growth, (part, wanted), logits in zip(
+            states, growths, rows, scored.logits, strict=True
+        ):
+            if not len(part.tree):
+                self._model.commit(state.sequence, ())
+            positions = [len(state.tokens) + growth.depth(node) for node in growth.frontier]
+            found = state.sampler.candidates(
+                self._over_target_ids(logits[wanted]), positions, max(growth.counts)
+            )
+            growth.add(found.tokens, found.chances, found.q)
 
     def observe(
         self,
@@ -78,35 +109,53 @@ class ModelDrafter(Drafter[ModelState]):
         features: Sequence[Tensor] = (),
     ) -> None:
         for state, tokens in zip(states, committed, strict=True):
-            kept = 0
-            for drafted, token in zip(state.drafted, tokens, strict=False):
-                if drafted != token:
-                    break
-                kept += 1
-            valid = len(state.tokens) + kept
+            path = _shared_path(state.read, tokens)
+            valid = len(state.tokens) + len(path)
+            if self._width > 1 and len(state.read):
+                self._model.commit(state.sequence, path)
+            state.read = NO_DRAFT
             state.tokens.extend(tokens)
             # The last token is always read again: its row is where the next draft begins.
             cached = self._model.cached(state.sequence)
             self._model.crop(state.sequence, min(cached, valid, len(state.tokens) - 1))
-            state.drafted = []
 
     def end(self, state: ModelState) -> None:
         self._model.close(state.sequence)
 
-    def _rows(self, state: ModelState) -> Rows:
+    def _rows(self, state: ModelState, growth: Growing) -> tuple[Rows, list[int]]:
+        """Return what the model reads for the next level, and the rows whose logits it needs."""
         cached, committed = self._model.cached(state.sequence), len(state.tokens)
-        unread = state.tokens[cached:] + state.drafted[max(0, cached - committed) :]
-        known = self._model.vocab_size
-        return Rows(state.sequence, tuple(token if token < known else 0 for token in unread))
+        if self._width == 1:
+            state.read = DraftTree.chain(growth.tokens)
+            unread = state.tokens[cached:] + growth.tokens[max(0, cached - committed) :]
+            return Rows(state.sequence, self._known(unread)), [0]
+        state.read, wanted = growth.lineage()
+        if len(state.read) and cached == committed:
+            # The root has been read already, but has to be in the pass that reads what is below.
+            cached -= 1
+            self._model.crop(state.sequence, cached)
+        return Rows(state.sequence, self._known(state.tokens[cached:]), state.read), wanted
+
+    def _known(self, tokens: TokenIds) -> tuple[int, ...]:
+        """Return tokens as ids that the draft model has."""
+        return tuple(token if token < self._model.vocab_size else 0 for token in tokens)
 
     def _over_target_ids(self, logits: Tensor) -> Tensor:
-        """Give draft logits the target's width [V], with no chance for ids not shared."""
+        """Give draft logits [R, D] the target's width [R, V], with no chance for ids not shared."""
         missing = self._vocab_size - self._shared_ids
         if missing == 0 and logits.shape[-1] == self._vocab_size:
             return logits
-        return functional.pad(logits[: self._shared_ids], (0, missing), value=float("-inf"))
+        return functional.pad(logits[:, : self._shared_ids], (0, missing), value=float("-inf"))
 
 
-def _stacked(laws: Sequence[Tensor | None]) -> Tensor | None:
-    rows = [law for law in laws if law is not None]
-    return torch.stack(rows) if rows else None
+def _shared_path(tree: DraftTree, tokens: TokenIds) -> list[int]:
+    """Return the nodes of a tree that the tokens lead through, from the root down."""
+    below = children(tree)
+    path: list[int] = []
+    for token in tokens:
+        row = path[-1] + 1 if path else 0
+        node = next((node for node in below[row] if tree.tokens[node] == token), None)
+        if node is None:
+            break
+        path.append(node)
+    return path

@@ -8,14 +8,29 @@ from typing import Literal, TypeAlias, cast, get_args
 
 from outrider.errors import OptionError
 
-DrafterKind: TypeAlias = Literal["none", "ngram", "suffix", "prediction", "model"]
+DrafterKind: TypeAlias = Literal[
+    "none", "ngram", "suffix", "prediction", "model", "eagle", "medusa", "early-exit"
+]
 
-SPECS = "none, ngram, suffix, prediction, prediction:FILE, model:ID_OR_PATH"
+_ARGUMENTS = {
+    "prediction": "FILE",
+    "model": "ID_OR_PATH",
+    "eagle": "PATH",
+    "medusa": "PATH",
+    "early-exit": "LAYER",
+}
+
+_NOUNS = {"eagle": "head", "medusa": "head", "early-exit": "layer"}
+
+SPECS = (
+    "none, ngram, suffix, prediction, prediction:FILE, model:ID_OR_PATH, eagle:PATH, medusa:PATH, "
+    "early-exit:LAYER"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class DrafterSpec:
-    """A kind of drafter, and what it is made from: a model, or a file with the expected output."""
+    """A kind of drafter, and what it is made from: a model, a head, a file, a number of layers."""
 
     kind: DrafterKind
     argument: str | None = None
@@ -49,10 +64,13 @@ def _has(specs: tuple[DrafterSpec, ...], kind: DrafterKind) -> bool:
 def parse_spec(text: str) -> DrafterSpec:
     """Read a spec such as "suffix" or "model:ID_OR_PATH"; raises OptionError."""
     kind, colon, argument = text.partition(":")
-    takes_argument = kind in ("model", "prediction")
-    if kind not in get_args(DrafterKind) or (colon and not takes_argument):
+    wanted = _ARGUMENTS.get(kind)
+    if kind not in get_args(DrafterKind) or (colon and wanted is None):
         raise OptionError(f"drafter {text!r} is unknown; known are {SPECS}")
-    if not argument and (colon or kind == "model"):
-        wanted = "model:ID_OR_PATH" if kind == "model" else "prediction:FILE"
-        raise OptionError(f"drafter {text!r} names no {kind}; write {wanted}")
+    if not argument and (colon or (wanted is not None and kind != "prediction")):
+        raise OptionError(
+            f"drafter {text!r} names no {_NOUNS.get(kind, kind)}; write {kind}:{wanted}"
+        )
+    if kind == "early-exit" and not (argument.isdecimal() and int(argument) > 0):
+        raise OptionError(f"drafter {text!r} names no layer: {argument!r} is no number from 1")
     return DrafterSpec(cast("DrafterKind", kind), argument or None)

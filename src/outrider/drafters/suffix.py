@@ -11,17 +11,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, TypeAlias
 
-from outrider.drafters.automaton import END, NONE, START, SuffixAutomaton
+from outrider.drafters.automaton import END, START, SuffixAutomaton
 from outrider.drafters.base import Drafter, DraftRequest
 from outrider.drafters.store import OutputStore
 from outrider.drafters.survival import HORIZON, Survival
 from outrider.errors import OptionError
-from outrider.types import NO_DRAFT, DraftTree, TokenIds
+from outrider.types import NO_DRAFT, ROOT, DraftTree, TokenIds
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+Step: TypeAlias = tuple[float, int, int, int, int, int]
+"""A token that may be copied: less its chance, its rank among its siblings, the node it hangs off,
+the token itself, the place after it, and the length of the match there. The best is the least."""
 
 
 @dataclass(slots=True)
@@ -77,8 +83,10 @@ class SuffixState:
 
 
 class SuffixDrafter(Drafter[SuffixState]):
-    """Copies the likeliest continuation of the longest suffix that occurred before.
+    """Copies the likeliest continuations of the longest suffix that occurred before.
 
+    Where the text went on in several ways the draft branches, unless `branches` is False; then it
+    follows the favourites alone.
     `length` is the most tokens a draft may have; it ends earlier where a token's chance of being
     accepted falls below `min_probability`. `max_shared_tokens` bounds the store of past outputs
     that all requests may copy from (0: no store).
@@ -94,6 +102,7 @@ class SuffixDrafter(Drafter[SuffixState]):
         length: int = HORIZON,
         min_probability: float = 0.01,
         max_shared_tokens: int = 0,
+        branches: bool = True,
     ) -> None:
         if length < 1:
             raise OptionError(f"length is {length}, must be at least 1")
@@ -102,6 +111,7 @@ class SuffixDrafter(Drafter[SuffixState]):
         if max_shared_tokens < 0 or max_shared_tokens == 1:
             raise OptionError(f"max_shared_tokens is {max_shared_tokens}, must be 0 or at least 2")
         self._length = length
+        self._branches = branches
         self._min_probability = min_probability
         self._store = OutputStore(max_shared_tokens) if max_shared_tokens else None
 
@@ -138,32 +148,51 @@ class SuffixDrafter(Drafter[SuffixState]):
 
     def _draft(self, state: SuffixState, budget: int) -> DraftTree:
         longest = min(budget, self._length)
-        draft, chances = self._copy(state.own, longest)
+        best = self._copy(state.own, longest)
         for match in state.past:
             match.settle()
             other = self._copy(match, longest)
-            if sum(other[1]) > sum(chances):
-                draft, chances = other
-        return DraftTree.chain(draft, chances=chances) if draft else NO_DRAFT
+            if sum(other.chances or ()) > sum(best.chances or ()):
+                best = other
+        return best
 
-    def _copy(self, match: Match, longest: int) -> tuple[list[int], list[float]]:
-        """Follow the favourites, and return them and their chances of being accepted."""
-        text, place, matched = match.text, match.place, match.length
-        draft: list[int] = []
+    def _copy(self, match: Match, longest: int) -> DraftTree:
+        """Copy the likeliest continuations, best first: the favourites, where no other comes near.
+
+        Each has its chance of being accepted.
+        """
+        tokens: list[int] = []
+        parents: list[int] = []
         chances: list[float] = []
-        reached = 1.0
-        while matched and len(draft) < longest:
-            token, following = text.favourite(place)
-            if token == END:
+        waiting: list[Step] = []
+        place, matched, node, reached = match.place, match.length, ROOT, 1.0
+        while len(tokens) < longest:
+            for step in self._steps(match, place, matched, node, reached):
+                heappush(waiting, step)
+            if not waiting or -waiting[0][0] < self._min_probability:
                 break
-            if token == NONE:  # the end of the text: go on from where its end occurred before
-                place, matched = text.shorten(place)
-                continue
-            reached *= match.survival.rate(matched) * text.share(place)
-            if reached < self._min_probability:
-                break
+            chance, _, parent, token, place, matched = heappop(waiting)
+            node, reached = len(tokens), -chance
+            tokens.append(token)
+            parents.append(parent)
             chances.append(reached)
-            draft.append(token)
-            place = following
-            matched += 1
-        return draft, chances
+        if not tokens:
+            return NO_DRAFT
+        return DraftTree(tuple(tokens), tuple(parents), None, tuple(chances))
+
+    def _steps(
+        self, match: Match, place: int, matched: int, node: int, reached: float
+    ) -> list[Step]:
+        """Return what may follow a node at whose place the match is so long, the favourite first."""
+        text = match.text
+        place, matched = text.continued(place, matched)
+        token, following = text.favourite(place)
+        if not matched or token == END:
+            return []
+        reached *= match.survival.rate(matched)
+        steps = [(-reached * text.share(place), 0, node, token, following, matched + 1)]
+        if self._branches and text.is_branching(place):
+            for rank, (token, following, share) in enumerate(text.others(place), 1):
+                if token != END:
+                    steps.append((-reached * share, rank, node, token, following, matched + 1))
+        return steps

@@ -36,6 +36,8 @@ class Decision:
     seconds: float
     plain_s: float
     """Seconds of the same round without any draft."""
+    draft_s: float = 0.0
+    """The part of `seconds` that is spent in draft models."""
 
 
 class Controller:
@@ -64,15 +66,34 @@ class Controller:
         prices = Prices(self._costs, self._pass_rows, contexts, self.gain)
         if self._is_plain_due(len(offers)):
             return self._decision([None] * len(offers), prices)
-        if len(offers) == 1:
-            pick, value = prices.best_alone(offers[0])
-            picks = [pick]
-        else:
-            picks, value = prices.best_of_all(offers)
+        picks, value = prices.best(offers)
         if value <= _MARGIN * len(offers):
             picks = [None] * len(offers)
         self._explore(picks, offers, prices)
         return self._decision(picks, prices)
+
+    def settle(
+        self,
+        decision: Decision,
+        offers: Sequence[Sequence[Offer]],
+        drafts: Sequence[Offer | None],
+        contexts: Sequence[int],
+    ) -> Decision:
+        """Return what is scored once the drafts that were picked are there.
+
+        Their cost is spent, so that each request takes the best part of whatever it has: of its
+        draft or of a lookup drafter's. Drafts drawn at random are taken whole.
+        """
+        prices = Prices(self._costs, self._pass_rows, contexts, self.gain)
+        at_hand: list[list[Offer]] = []
+        for each, draft in zip(offers, drafts, strict=True):
+            there = [offer for offer in (*each, draft) if offer and offer.tree is not None]
+            at_hand.append([] if draft is not None and draft.is_whole else there)
+        picks, _ = prices.best(at_hand)
+        for i, draft in enumerate(drafts):
+            if draft is not None and draft.is_whole:
+                picks[i] = Pick(draft, len(draft.chances))
+        return self._decision(picks, prices, decision.draft_s)
 
     def forecast(self, picks: list[Pick | None], contexts: Sequence[int]) -> Decision:
         """Return picks that were made elsewhere, with what they are expected to cost."""
@@ -86,7 +107,8 @@ class Controller:
         between = max(_FEWEST_BETWEEN, int(_BETWEEN * (self.gain - 1)))
         return self._since_plain.get(size, 0) >= between
 
-    def _decision(self, picks: list[Pick | None], prices: Prices) -> Decision:
+    def _decision(self, picks: list[Pick | None], prices: Prices, spent_s: float = 0.0) -> Decision:
+        """Price the picks; `spent_s` is the time that their drafts have taken already."""
         rows = self._pass_rows([1 + (pick.count if pick else 0) for pick in picks])
         seconds = prices.pass_seconds(rows) + self._upkeep_s
         drafting: dict[Member, float] = {}
@@ -95,7 +117,8 @@ class Controller:
                 taken = pick.offer.draft_seconds(pick.count, prices.plain_s, all_at_once=True)
                 member = pick.offer.seat.member
                 drafting[member] = max(taken, drafting.get(member, 0.0))
-        return Decision(picks, seconds + sum(drafting.values()), prices.plain_s)
+        draft_s = spent_s + sum(drafting.values())
+        return Decision(picks, seconds + draft_s, prices.plain_s, draft_s)
 
     def learn(self, decision: Decision, tokens: int, seconds: float, upkeep_s: float) -> None:
         """Take note of a round: tokens of all requests, its time, and that of the lookups in it."""

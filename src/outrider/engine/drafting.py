@@ -60,9 +60,10 @@ class FixedDrafting(Drafting):
 class MeasuredDrafting(Drafting):
     """Drafts with whichever drafter, and as far, as brings the most tokens for the time.
 
-    Lookup drafters are asked first, as they cost next to nothing, and only the part of their
-    drafts is scored that is worth it. The others draft once their length is settled, and what
-    they draft is scored whole: a part may not depend on the tokens drawn.
+    Lookup drafters are asked first, as they cost next to nothing. The others draft once it is
+    settled for which requests, and for how many nodes. Then what is there is weighed once more,
+    and only the part of it is scored that is worth its rows. A draft that was drawn at random is
+    scored whole: which part of it is scored may not depend on the tokens drawn.
     """
 
     def propose(
@@ -72,16 +73,19 @@ class MeasuredDrafting(Drafting):
         for member in self._roster.members:
             self._offer(member, states, offers)
         decision = self._controller.choose(offers, contexts)
+        modelled_s = 0.0
+        drafts: list[Offer | None] = [None] * len(states)
+        for member in self._roster.members:
+            if not member.is_lookup:
+                modelled_s += self._draft(member, states, decision, drafts)
+        if any(drafts):
+            decision = self._controller.settle(decision, offers, drafts, contexts)
         trees = [
             NO_DRAFT if pick is None else pick.offer.first(pick.count) for pick in decision.picks
         ]
-        modelled_s = 0.0
-        for member in self._roster.members:
-            if not member.is_lookup:
-                modelled_s += self._draft(member, states, decision, trees)
-        for each, pick in zip(offers, decision.picks, strict=True):
-            for offer in each:
-                if offer.tree is not None:
+        for each, draft, pick in zip(offers, drafts, decision.picks, strict=True):
+            for offer in (*each, draft):
+                if offer is not None and offer.tree is not None:
                     is_scored = pick is not None and pick.offer is offer
                     offer.seat.try_out(offer.tree, is_scored=is_scored)
         return trees, decision, modelled_s
@@ -100,8 +104,8 @@ class MeasuredDrafting(Drafting):
             seat = state.seat(member)
             # Nobody knows what the first draft of all costs: it is short, and for one request.
             length = budget if member.costs.is_known else min(budget, 1)
-            if length > 0 and not seat.is_out:
-                chances = seat.acceptance.survival(length)
+            if length > 0 and seat.can_draft:
+                chances = seat.survival(length)
                 horizon = max(1.0, min(_LONG_RUN, state.room / (1 + sum(chances))))
                 mine.append(Offer(seat, chances, horizon=horizon))
                 if not member.costs.is_known:
@@ -112,8 +116,9 @@ class MeasuredDrafting(Drafting):
         member: Member,
         states: Sequence[RequestState],
         decision: Decision,
-        trees: list[DraftTree],
+        drafts: list[Offer | None],
     ) -> float:
+        """Let a drafter draft for the requests that have picked it; returns the seconds."""
         budgets = [
             pick.count if pick is not None and pick.offer.seat.member is member else 0
             for pick in decision.picks
@@ -123,9 +128,10 @@ class MeasuredDrafting(Drafting):
         found, seconds = self._roster.ask(member, states, budgets, pass_seconds=decision.plain_s)
         for i, tree in enumerate(found):
             if budgets[i]:
-                trees[i] = tree
                 seat = states[i].seat(member)
-                seat.try_out(tree, is_scored=True)
-                if not len(tree):  # nothing, where so much was expected: others may have more
+                drafts[i] = draft = Offer.of_tree(seat, tree)
+                if tree.chances is not None:
+                    seat.gains.learn(draft.chances)
+                elif not len(tree):  # nothing, where so much was expected: others may have more
                     seat.acceptance.learn(0, False)
         return seconds

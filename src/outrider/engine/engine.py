@@ -12,11 +12,12 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, Literal, get_args
 
+from torch import Tensor
+
 from outrider.drafters.base import Drafter
-from outrider.engine.acceptance import AcceptancePool
 from outrider.engine.choices import PLAIN, Forecast
 from outrider.engine.controller import Controller, Decision
-from outrider.engine.costs import DraftCosts, PassCosts
+from outrider.engine.costs import PassCosts
 from outrider.engine.drafting import Drafting, FixedDrafting, MeasuredDrafting
 from outrider.engine.request import Request, RequestState, most_tokens
 from outrider.engine.roster import Roster
@@ -63,6 +64,7 @@ class Engine:
         self._clock = clock
         asked = self._members if max_draft else []
         self._roster = Roster(asked, rule, target.vocab_size, clock)
+        target.prepare(self._roster.layers)
         self._controller = Controller(self.costs, target.pass_rows, asked)
         kind = MeasuredDrafting if max_draft == "auto" else FixedDrafting
         self._drafting: Drafting = kind(self._roster, self._controller)
@@ -91,8 +93,7 @@ class Engine:
             for member in self._members:
                 record = profile["drafters"].get(member.name)
                 if record is not None:
-                    member.costs = DraftCosts.from_dict(record["cost"])
-                    member.pool = AcceptancePool.from_dict(record["acceptance"])
+                    member.recall(record)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             reason = f"{type(error).__name__}: {error}"
             raise OptionError(
@@ -146,10 +147,15 @@ class Engine:
         trees, decision, modelled_s = self._drafting.propose(states, contexts)
         rows = [state.rows(tree) for state, tree in zip(states, trees, strict=True)]
         drafted = self._clock()
-        scored = self.target.score(rows)
-        chunks = self._verify(states, trees, scored.logits)
+        scored = self.target.score(rows, self._roster.layers)
+        chunks, paths = self._verify(states, trees, scored.logits)
         verified = self._clock()
-        self._roster.observe(states, [[token.id for token in chunk.tokens] for chunk in chunks])
+        features = [
+            _kept(states_of_rows, len(part.pending), path)
+            for states_of_rows, part, path in zip(scored.features, rows, paths, strict=False)
+        ]
+        committed = [[token.id for token in chunk.tokens] for chunk in chunks]
+        self._roster.observe(states, committed, features)
         observed = self._clock()
         draft_s = (drafted - started) + (observed - verified)
         for state in states:
@@ -172,19 +178,22 @@ class Engine:
 
     def _verify(
         self, states: Sequence[RequestState], trees: Sequence[DraftTree], logits: Sequence[Any]
-    ) -> list[Chunk]:
+    ) -> tuple[list[Chunk], list[tuple[int, ...]]]:
+        """Let each request advance; returns what it emits, and the nodes that stay cached."""
         rows = [
             state.sampled(part, tree)
             for state, part, tree in zip(states, logits, trees, strict=True)
         ]
         if self.rule == "match":
             draw_rows(rows)
-        chunks = []
+        chunks, paths = [], []
         for state, tree, row, part in zip(states, trees, rows, logits, strict=True):
             randomness = KeyedRandomness(state.noise, len(state.tokens))
             verification = verify(self.rule, row, tree, randomness)
             chunks.append(state.advance(tree, verification, part))
-        return chunks
+            # The last token is the root of the next pass, whether it was drafted or not.
+            paths.append(verification.path[: len(chunks[-1].tokens) - 1])
+        return chunks, paths
 
     def _learn(self, rows: Sequence[Rows], contexts: Sequence[int], seconds: float) -> None:
         """Let the cost model learn from the whole of a pass, verification and rollback included."""
@@ -205,6 +214,13 @@ class Engine:
             expected = 1.0 if pick is None else 1.0 + pick.tokens
             forecast = Forecast(name, expected, decision.seconds, decision.plain_s)
             state.stats.record_choice(forecast, len(tree), len(chunk.tokens), seconds)
+
+
+def _kept(features: Tensor, num_pending: int, path: Sequence[int]) -> Tensor:
+    """Return the features [n, F] of the rows of a pass that were kept."""
+    if not path:
+        return features[:num_pending]
+    return features[[*range(num_pending), *(num_pending + node for node in path)]]
 
 
 def check_engine_options(rule: Rule, max_draft: int | Literal["auto"], max_batch: int) -> None:

@@ -17,15 +17,20 @@ class Offer:
     chances: list[float]
     """The probability that each is accepted, its ancestors with it; they fall."""
     tree: DraftTree | None = None
-    """A lookup drafter's draft; None where drafting comes after the choice of a length."""
+    """The draft, of which a part may be taken; None where drafting comes after the choice."""
     order: list[int] | None = None
     """The nodes of the tree in the order of `chances`, if that is not their own."""
     horizon: float = 1.0
     """Rounds that share the cost of reading what the drafter has not read yet."""
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the draft is taken as it is or not at all: it was drawn, not worked out."""
+        return self.tree is not None and self.tree.q is not None
+
     @classmethod
     def of_tree(cls, seat: Seat, tree: DraftTree) -> Offer:
-        """Offer a lookup drafter's draft."""
+        """Offer any part of a draft that is there, and not drawn at random."""
         chances = seat.acceptance.tree_survival(tree)
         if tree.is_chain:
             return cls(seat, chances, tree)
@@ -38,7 +43,7 @@ class Offer:
         if self.tree is not None or not count:
             return 0.0
         unread = self.seat.unread if all_at_once else self.seat.unread / self.horizon
-        return self.seat.member.costs.seconds(count, unread, pass_seconds)
+        return self.seat.member.draft_seconds(count, unread, pass_seconds)
 
     def first(self, count: int) -> DraftTree:
         """Return the part of the draft that holds the `count` likeliest nodes."""

@@ -40,6 +40,13 @@ class Prices:
             seconds = self._known[rows] = self._curve.seconds(rows, rows * self._context)
         return seconds
 
+    def best(self, offers: Sequence[Sequence[Offer]]) -> tuple[list[Pick | None], float]:
+        """Return the best picks for the requests of a round, and their value."""
+        if len(offers) > 1:
+            return self.best_of_all(offers)
+        pick, value = self.best_alone(offers[0])
+        return [pick], value
+
     def best_alone(self, offers: Sequence[Offer]) -> tuple[Pick | None, float]:
         """Return the best pick for a request if the others did as it does, and its value."""
         best, value = None, 0.0

@@ -87,6 +87,7 @@ class RequestState:
                 top_k=params.top_k,
                 top_p=params.top_p,
                 min_p=params.min_p,
+                vocab_size=self._target.vocab_size,
             ),
             prediction_ids=self.request.prediction_ids,
         )

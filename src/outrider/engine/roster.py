@@ -6,6 +6,9 @@ import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
+import torch
+from torch import Tensor
+
 from outrider.engine.proposal import check_proposal
 from outrider.engine.request import RequestState
 from outrider.engine.seat import Member, Seat
@@ -27,13 +30,18 @@ class Roster:
         self._rule = rule
         self._vocab_size = vocab_size
         self._clock = clock
+        self.layers = tuple(sorted({layer for member in members for layer in member.layers}))
+        """The layers whose hidden states any of the drafters reads."""
 
     def begin(self, state: RequestState) -> None:
-        """Seat the drafters at a request; only lookup drafters begin before they are asked."""
+        """Seat the drafters at a request.
+
+        Those that cost next to nothing, or must not miss anything, begin before they are asked.
+        """
         state.seats = [Seat(member, len(state.tokens)) for member in self.members]
         started = self._clock()
         for seat in state.seats:
-            if seat.member.is_lookup:
+            if seat.member.is_lookup or seat.member.layers:
                 self._begin(state, seat)
         state.stats.draft_s += self._clock() - started
 
@@ -63,7 +71,9 @@ class Roster:
                 self._begin(state, seat)
         trees = [NO_DRAFT] * len(states)
         asked = [
-            i for i, budget in enumerate(budgets) if budget > 0 and states[i].seat(member).is_begun
+            i
+            for i, budget in enumerate(budgets)
+            if budget > 0 and states[i].seat(member).is_begun and states[i].seat(member).can_draft
         ]
         if not asked:
             return trees, self._clock() - started
@@ -74,7 +84,8 @@ class Roster:
             states[i].seat(member).has_drafted = True
         seconds = self._clock() - started
         if not member.is_lookup:
-            member.costs.observe(max(map(len, trees)), unread, seconds, pass_seconds)
+            steps = max(member.drafter.steps(len(tree)) for tree in trees)
+            member.costs.observe(steps, unread, seconds, pass_seconds)
         return trees, seconds
 
     def _propose(
@@ -104,19 +115,48 @@ class Roster:
             return NO_DRAFT
         return state.trim(tree)
 
-    def observe(self, states: Sequence[RequestState], committed: Sequence[list[int]]) -> None:
-        """Tell every drafter what its requests have committed."""
+    def observe(
+        self,
+        states: Sequence[RequestState],
+        committed: Sequence[list[int]],
+        features: Sequence[Tensor] = (),
+    ) -> None:
+        """Tell every drafter what its requests have committed.
+
+        `features` are the hidden states of all `layers`, of each request's rows that were kept.
+        """
         for member in self.members:
             begun = [i for i, state in enumerate(states) if state.seat(member).is_begun]
             if begun:
-                draft_states = [states[i].seat(member).draft_state for i in begun]
-                try:
-                    member.drafter.observe(draft_states, [committed[i] for i in begun])
-                except Exception as error:  # noqa: BLE001
-                    self._drop(member, [states[i] for i in begun], error)
+                own = [self._of_member(features[i], member) for i in begun if member.layers]
+                self._observe(
+                    member, [states[i] for i in begun], [committed[i] for i in begun], own
+                )
         for state, tokens in zip(states, committed, strict=True):
             for seat in state.seats:
                 seat.learn(tokens)
+
+    def _observe(
+        self,
+        member: Member,
+        states: Sequence[RequestState],
+        committed: Sequence[list[int]],
+        features: Sequence[Tensor],
+    ) -> None:
+        seats = [state.seat(member) for state in states]
+        try:
+            member.drafter.observe([seat.draft_state for seat in seats], committed, features)
+        except Exception as error:  # noqa: BLE001
+            self._drop(member, states, error)
+        for seat in seats:
+            seat.has_features = bool(member.layers)
+
+    def _of_member(self, features: Tensor, member: Member) -> Tensor:
+        """Return the part of the features [n, layers * H] that a drafter reads, in its order."""
+        if member.layers == self.layers:
+            return features
+        parts = features.chunk(len(self.layers), dim=-1)
+        return torch.cat([parts[self.layers.index(layer)] for layer in member.layers], dim=-1)
 
     def end(self, state: RequestState) -> None:
         """Let the drafters go of a request."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,6 +10,7 @@ from outrider.drafters.base import Drafter
 from outrider.engine.acceptance import Acceptance, AcceptancePool
 from outrider.engine.costs import DraftCosts
 from outrider.engine.exploration import Exploration
+from outrider.engine.gains import Gains
 from outrider.engine.trial import Trial
 from outrider.types import DraftTree
 
@@ -23,6 +25,7 @@ class Member:
     """Most tokens that a draft of it may have."""
     costs: DraftCosts = field(default_factory=DraftCosts)
     pool: AcceptancePool = field(default_factory=AcceptancePool)
+    gains: Gains = field(default_factory=Gains)
     exploration: Exploration = field(default_factory=Exploration)
 
     @property
@@ -30,9 +33,28 @@ class Member:
         """Whether it is asked every round, because asking costs next to nothing."""
         return self.drafter.is_lookup
 
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """The layers of the target whose hidden states it reads."""
+        return self.drafter.feature_layers
+
+    def draft_seconds(self, count: int, unread: float, pass_seconds: float) -> float:
+        """Return what drafting so many tokens will take, next to a pass of the target."""
+        return self.costs.seconds(self.drafter.steps(count), unread, pass_seconds)
+
     def to_dict(self) -> dict[str, Any]:
         """Return what was learnt as plain values, ready for JSON."""
-        return {"cost": self.costs.to_dict(), "acceptance": self.pool.to_dict()}
+        return {
+            "cost": self.costs.to_dict(),
+            "acceptance": self.pool.to_dict(),
+            "gains": self.gains.to_list(),
+        }
+
+    def recall(self, record: Mapping[str, Any]) -> None:
+        """Take over what `to_dict` gave; raises KeyError, TypeError or ValueError."""
+        self.costs = DraftCosts.from_dict(record["cost"])
+        self.pool = AcceptancePool.from_dict(record["acceptance"])
+        self.gains = Gains.from_list(record["gains"])
 
 
 class Seat:
@@ -41,7 +63,9 @@ class Seat:
     __slots__ = (
         "acceptance",
         "draft_state",
+        "gains",
         "has_drafted",
+        "has_features",
         "is_begun",
         "is_out",
         "member",
@@ -52,6 +76,7 @@ class Seat:
     def __init__(self, member: Member, tokens: int) -> None:
         self.member = member
         self.acceptance = Acceptance(member.pool)
+        self.gains = Gains(member.gains)
         self.draft_state: Any = None
         self.is_begun = False
         """Whether the drafter has taken the request on, and `draft_state` is its state."""
@@ -61,7 +86,18 @@ class Seat:
         """Committed tokens that it has had no occasion to read yet."""
         self.has_drafted = False
         """Whether it proposed in the round under way."""
+        self.has_features = False
+        """Whether it was given hidden states of the target."""
         self.trial: Trial | None = None
+
+    @property
+    def can_draft(self) -> bool:
+        """Whether asking it makes sense: features come with the target's first pass."""
+        return not self.is_out and (self.has_features or not self.member.layers)
+
+    def survival(self, count: int) -> list[float]:
+        """Return the chances of the likeliest 1, 2, ... nodes of a draft not yet made."""
+        return self.gains.first(count) if self.gains.is_known else self.acceptance.survival(count)
 
     def try_out(self, tree: DraftTree, *, is_scored: bool) -> None:
         """Check a draft against what is committed next, unless an unscored one still holds."""

@@ -1,4 +1,4 @@
-"""Drawing a token from scores: the highest one, or the winner of an exponential race.
+"""Drawing tokens from scores: the highest ones, or the winners of an exponential race.
 
 A draw comes with what it won by, which is no finite number if the scores left nothing to choose.
 """
@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from outrider.sampling.noise import KeyedNoise, Stream, exponential
+
+Leader: TypeAlias = tuple[float, int, float]
+"""A key, the token it belongs to, and the probability of that token."""
 
 
 def race_keys(
@@ -49,6 +53,65 @@ def highest(keys: Tensor) -> tuple[int, float]:
         return token, float(values[token])
     best, place = keys.max(dim=-1)
     return int(place), float(best)
+
+
+def fresh_keys(
+    scores: Tensor, noise: KeyedNoise, stream: Stream, positions: Sequence[int], *, first_index: int
+) -> Tensor:
+    """Return keys [R, V] as `race_keys` does, but no two rows share noise, whatever their position.
+
+    Row r draws with index `first_index + r`. In the order of its keys, highest first, a row's
+    tokens are a sample without replacement from softmax(scores[r]) (Vieira 2014).
+    """
+    width, device = scores.shape[-1], scores.device
+    arrivals = [
+        noise.race(stream, [position], width, device, index=first_index + row)
+        for row, position in enumerate(positions)
+    ]
+    return scores - torch.cat(arrivals).log_()
+
+
+_SPARE = 8  # keys looked at beyond those wanted, so that ties at the end are seen
+
+
+def leaders(
+    keys: Tensor, scores: Tensor, count: int, ids: Tensor | None = None
+) -> list[list[Leader]]:
+    """Return the `count` highest keys of each row [R, D], the lowest token first among equals.
+
+    Column c stands for token `ids[c]`, or for c itself. Tokens with a key of -inf are left out; a
+    row whose highest key is NaN or infinite has that one alone.
+    """
+    total = scores.logsumexp(dim=-1, keepdim=True)
+    values, columns = keys.topk(min(2 * count + _SPARE, keys.shape[-1]), dim=-1)
+    chances = (scores.gather(-1, columns) - total).exp()
+    tokens = columns if ids is None else ids[columns]
+    packed = torch.stack((values.double(), tokens.double(), chances.double()), dim=-1)
+    found = [_ordered(row) for row in packed.tolist()]  # one copy to the host
+    for r, row in enumerate(found):
+        if len(row) == values.shape[-1] < keys.shape[-1] and row[count - 1][0] == row[-1][0]:
+            # More tokens than were looked at share a key, so a lower one may be among the rest.
+            equal = (keys[r] >= row[-1][0]).nonzero().squeeze(-1)
+            found[r] = _among(equal, keys[r], scores[r] - total[r], ids)
+    return [row[:count] for row in found]
+
+
+def _among(columns: Tensor, keys: Tensor, log_chances: Tensor, ids: Tensor | None) -> list[Leader]:
+    """Return all of some columns of one row, in order."""
+    tokens = columns if ids is None else ids[columns]
+    chances = log_chances[columns].exp().tolist()
+    return _ordered(list(zip(keys[columns].tolist(), tokens.tolist(), chances, strict=True)))
+
+
+def _ordered(row: Sequence[Sequence[float]]) -> list[Leader]:
+    """Put keys, tokens and chances, of which the first has the highest key, in order."""
+    best = row[0][0]
+    if best == -math.inf:
+        return []
+    if not math.isfinite(best):
+        row = row[:1]
+    kept = [(key, int(token), chance) for key, token, chance in row if key > -math.inf]
+    return sorted(kept, key=lambda leader: (-leader[0], leader[1]))
 
 
 # A variable of the race lies between 2^-33 and 24 ln 2 < 16.7. So the token of the highest score s

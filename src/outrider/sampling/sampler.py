@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from outrider.errors import NumericsError
-from outrider.sampling.draw import draw_row, highest
+from outrider.drafters.base import Candidates
+from outrider.errors import NumericsError, OptionError
+from outrider.sampling.draw import Leader, draw_row, fresh_keys, highest, leaders, race_keys
 from outrider.sampling.filters import build_filters
 from outrider.sampling.noise import KeyedNoise, Stream
 from outrider.types import Rule
@@ -25,7 +27,7 @@ class KeyedDraftSampler:
     more drafts pass.
     """
 
-    __slots__ = ("_draws", "_filters", "_noise", "_rule", "_temperature")
+    __slots__ = ("_draws", "_filters", "_noise", "_rule", "_temperature", "_vocab_size")
 
     def __init__(
         self,
@@ -36,37 +38,105 @@ class KeyedDraftSampler:
         top_k: int = 0,
         top_p: float = 1.0,
         min_p: float = 0.0,
+        vocab_size: int | None = None,
     ) -> None:
+        """`vocab_size`: the target's; only drafters with ids of their own need it."""
         self._temperature = temperature
         self._filters = build_filters(temperature, top_k=top_k, top_p=top_p, min_p=min_p)
         self._noise = noise
         self._rule = rule
         self._draws = 0
+        self._vocab_size = vocab_size
 
     @property
     def is_greedy(self) -> bool:
         """Whether drafts are the drafter's argmax: deterministic, no `q`."""
         return self._temperature == 0
 
+    @property
+    def has_laws(self) -> bool:
+        """Whether drafts come with `q`: sampled ones, under the rules that reject."""
+        return not self.is_greedy and self._rule != "match"
+
     def draw(self, logits: Tensor, position: int) -> tuple[int, Tensor | None]:
         """Choose the token at an absolute position from draft logits [V]; return it and q [V].
 
         q, on the CPU, comes with sampled drafts under the rules that reject.
         """
-        scores = logits if logits.dtype == torch.float64 else logits.float()
+        scores = self._scores(logits.unsqueeze(0)).squeeze(0)
         if self.is_greedy:
             return self._checked(highest(scores), position), None
-        for apply_filter in self._filters:
-            scores = apply_filter(scores.unsqueeze(0)).squeeze(0)
-        if self._rule == "match":
+        if not self.has_laws:
             winner = draw_row(scores, self._noise, Stream.TARGET, position)
             return self._checked(winner, position), None
         self._draws += 1
         winner = draw_row(scores, self._noise, Stream.DRAFT, position, index=self._draws)
         return self._checked(winner, position), scores.softmax(dim=-1).cpu()
 
+    def candidates(
+        self, logits: Tensor, positions: Sequence[int], count: int, ids: Tensor | None = None
+    ) -> Candidates:
+        """Choose up to `count` tokens for each row of draft logits [R, D].
+
+        Greedy drafts are the likeliest tokens; under `match` those that come first with the
+        target's own noise at `positions`; under a rule that rejects a sample without replacement,
+        with fresh noise for every row. A row with fewer possible tokens has fewer candidates.
+
+        Raises NumericsError for a row without any.
+        """
+        scores, law = self._scores(logits), None
+        keys = scores
+        if self.has_laws:
+            law = scores.softmax(dim=-1)
+            # What q rounds to nothing cannot have been drawn from it.
+            scores = scores.masked_fill(law == 0, -math.inf)
+            keys = self._fresh_keys(scores, positions)
+        elif not self.is_greedy:
+            scores = keys = self._shared_keys(scores, positions, ids)
+        found = leaders(keys, scores, count, ids)
+        for row, position in zip(found, positions, strict=True):
+            self._checked(_best(row), position)
+        return Candidates(
+            tokens=[[token for _, token, _ in row] for row in found],
+            chances=[[chance for _, _, chance in row] for row in found],
+            q=None if law is None else self._over_target_ids(law, ids).cpu(),
+        )
+
+    def _scores(self, logits: Tensor) -> Tensor:
+        """Return the scores [R, D] that a softmax turns into the law of drafts."""
+        scores = logits if logits.dtype == torch.float64 else logits.float()
+        for apply_filter in self._filters:
+            scores = apply_filter(scores)
+        return scores
+
+    def _fresh_keys(self, scores: Tensor, positions: Sequence[int]) -> Tensor:
+        first, self._draws = self._draws + 1, self._draws + len(positions)
+        return fresh_keys(scores, self._noise, Stream.DRAFT, positions, first_index=first)
+
+    def _shared_keys(self, scores: Tensor, positions: Sequence[int], ids: Tensor | None) -> Tensor:
+        """Return the keys of the target's own race, at the tokens that the columns stand for."""
+        if ids is None:
+            return race_keys(scores, self._noise, Stream.TARGET, positions)
+        # A token's noise does not depend on the size of the vocabulary.
+        width = int(ids.max()) + 1 if self._vocab_size is None else self._vocab_size
+        nothing = scores.new_zeros(1, width).expand(len(scores), -1)
+        return scores + race_keys(nothing, self._noise, Stream.TARGET, positions)[:, ids]
+
+    def _over_target_ids(self, law: Tensor, ids: Tensor | None) -> Tensor:
+        """Give a law [R, D] the target's width [R, V]."""
+        if ids is None:
+            return law
+        if self._vocab_size is None:
+            raise OptionError("ids are given to a sampler that does not know vocab_size")
+        return law.new_zeros(len(law), self._vocab_size).index_copy_(1, ids, law)
+
     def _checked(self, winner: tuple[int, float], position: int) -> int:
         token, best = winner
         if not math.isfinite(best):
             raise NumericsError(f"draft logits leave no token to choose at position {position}")
         return token
+
+
+def _best(row: Sequence[Leader]) -> tuple[int, float]:
+    """Return the token with the highest key and that key, -inf if there is none."""
+    return (row[0][1], row[0][0]) if row else (0, -math.inf)

@@ -7,13 +7,15 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
+from outrider.targets.base import NORMED
 from outrider.targets.cache import KVCache
+from outrider.targets.features import side_by_side
 from outrider.targets.graph import Pass
 from outrider.targets.kernels import MOST_FEW_ROWS
 from outrider.targets.passes import Passes
 from outrider.targets.work import Span, Work
 
-_PROMPT_ROWS = 512
+_PROMPT_ROWS = 256  # the states of all layers are held as long as a pass takes
 _RAGGED_ROWS = 16  # pending tokens that may still share a pass with others
 _WORD = 64
 
@@ -31,35 +33,42 @@ class CompiledPasses(Passes):
         self._cache = cache
         self._most_rows = MOST_FEW_ROWS if few_rows else _PROMPT_ROWS
 
-    def run(self, works: Sequence[Work]) -> None:
+    def run(self, works: Sequence[Work], layers: Sequence[int] = ()) -> None:
         """Prompts by themselves, so that drafts never change their bits; then all the rest."""
         rest = []
         for work in works:
             end = work.num_pending if work.num_pending > _RAGGED_ROWS else 0
             for chunk in work.chunks(0, end, self._most_rows):
-                self._pass([chunk])
+                self._pass([chunk], layers)
             rest.append(Span(work, end, len(work.tokens)))
         for part in _cut(rest, self._most_rows):
-            self._pass(part)
+            self._pass(part, layers)
 
     def shaped(self, works: Sequence[Work], rows: int) -> list[Tensor]:
         spans = [Span(work, 0, rows) for work in works]
-        return self._logits(spans, [list(range(rows))] * len(works))
+        return self._outputs(spans, [list(range(rows))] * len(works), ())[0]
 
     def rows(self, counts: Sequence[int]) -> int:
         return sum(counts)
 
-    def _pass(self, spans: Sequence[Span]) -> None:
+    def _pass(self, spans: Sequence[Span], layers: Sequence[int]) -> None:
         wanted = [list(range(max(span.first, span.work.root), span.last)) for span in spans]
         kept = [
             [row - span.first for row in rows] for span, rows in zip(spans, wanted, strict=True)
         ]
-        for span, logits in zip(spans, self._logits(spans, kept), strict=True):
-            if len(logits):
-                span.work.logits.append(logits)
+        logits, features = self._outputs(spans, kept, layers)
+        for span, rows in zip(spans, logits, strict=True):
+            if len(rows):
+                span.work.logits.append(rows)
+        for span, rows in zip(spans, features, strict=bool(layers)):
+            span.work.features.append(rows)
 
-    def _logits(self, spans: Sequence[Span], kept: Sequence[Sequence[int]]) -> list[Tensor]:
-        """Run spans in one pass; return of each the logits of the rows asked for (by span)."""
+    def _outputs(
+        self, spans: Sequence[Span], kept: Sequence[Sequence[int]], layers: Sequence[int]
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """Run spans in one pass; return of each the logits of the rows asked for (by span), and
+        the hidden states of all its rows if layers are given.
+        """
         with self.timed():
             table = _Table(spans)
             self._cache.reserve(0, table.end)
@@ -68,7 +77,7 @@ class CompiledPasses(Passes):
             index = [
                 first + row for first, rows in zip(table.firsts, kept, strict=True) for row in rows
             ]
-            logits = self._run_graph(
+            logits, *states = self._run_graph(
                 [
                     table.ids,
                     table.positions,
@@ -78,7 +87,13 @@ class CompiledPasses(Passes):
                     *self._cache.tensors,
                 ]
             )
-        return list(torch.split(logits[0, : len(index)], [len(rows) for rows in kept]))
+        parts = torch.split(logits[0, : len(index)], [len(rows) for rows in kept])
+        if not layers:
+            return list(parts), []
+        # The states come by layer, and the normed one last: where -1 finds it.
+        assert NORMED == -1
+        features = side_by_side([states[layer][0] for layer in layers])
+        return list(parts), list(torch.split(features, [len(span) for span in spans]))
 
 
 class _Table:

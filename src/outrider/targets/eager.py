@@ -18,6 +18,7 @@ from transformers import PreTrainedModel
 
 from outrider.targets.attention import AttentionSwitch
 from outrider.targets.cache import KVCache, Placement
+from outrider.targets.features import FeatureTap, side_by_side
 from outrider.targets.padded import PaddedPlan
 from outrider.targets.passes import Passes
 from outrider.targets.shapes import MOST_SEQUENCES, TILE, ShapedTarget, ShapeProof
@@ -40,19 +41,20 @@ class EagerPasses(Passes):
         self._switch = AttentionSwitch(model)
         self._keeps_logits = "logits_to_keep" in inspect.signature(model.forward).parameters
 
-    def run(self, works: Sequence[Work]) -> None:
+    def run(self, works: Sequence[Work], layers: Sequence[int] = ()) -> None:
         """Long prompts by themselves, chunk by chunk; all that is left in one ragged pass."""
+        tap = self._tap(layers)
         spans = []
         for work in works:
             alone = len(works) == 1
             size = len(work.tokens) if alone else work.num_pending
             end = work.root if size > (_PROMPT_ROWS if alone else _RAGGED_ROWS) else 0
             for chunk in work.chunks(0, end, _PROMPT_ROWS):
-                self._pass([chunk], keep=1)
+                self._pass([chunk], keep=1, tap=tap)
             spans.append(Span(work, end, len(work.tokens)))
         keep = 1 + len(works[0].depths) if len(works) == 1 else None
         for run in adjacent(spans):
-            logits = self._pass([spans[i] for i in run], keep=keep)
+            logits = self._pass([spans[i] for i in run], keep=keep, tap=tap)
             for i, rows in zip(run, logits, strict=True):
                 works[i].logits.append(rows[-1 - len(works[i].depths) :])
 
@@ -62,12 +64,21 @@ class EagerPasses(Passes):
     def rows(self, counts: Sequence[int]) -> int:
         return len(counts) * max(counts)
 
+    def _tap(self, layers: Sequence[int]) -> FeatureTap | None:
+        return FeatureTap(self._model, layers) if layers else None
+
     def _pass(
-        self, spans: Sequence[Span], *, keep: int | None, width: int | None = None
+        self,
+        spans: Sequence[Span],
+        *,
+        keep: int | None,
+        width: int | None = None,
+        tap: FeatureTap | None = None,
     ) -> list[Tensor]:
         """Run spans of neighbouring slots; return each one's logits [rows, V].
 
-        `keep` asks for the last so many rows only (of a single sequence).
+        `keep` asks for the last so many rows only (of a single sequence). What `tap` takes goes to
+        the spans' works.
         """
         width = width or max(len(span) for span in spans)
         placement = Placement(
@@ -88,7 +99,14 @@ class EagerPasses(Passes):
             tile=self._tile,
         )
         tokens = [span.padded(span.work.tokens, width) for span in spans]
-        logits = self._forward(torch.tensor(tokens, device=self._device), position_ids, plan, keep)
+        input_ids = torch.tensor(tokens, device=self._device)
+        if tap is None:
+            logits = self._forward(input_ids, position_ids, plan, keep)
+        else:
+            with tap.on():
+                logits = self._forward(input_ids, position_ids, plan, keep)
+            for span, states in zip(spans, side_by_side(tap.states()), strict=True):
+                span.work.features.append(states[: len(span)])
         if keep is not None:
             return [logits[0, logits.shape[1] - keep :]]
         return [logits[b, : len(span)] for b, span in enumerate(spans)]
@@ -124,33 +142,35 @@ class FixedPasses(EagerPasses):
         self._target = target
         self._proof = ShapeProof()
 
-    def run(self, works: Sequence[Work]) -> None:
+    def run(self, works: Sequence[Work], layers: Sequence[int] = ()) -> None:
         """Prompts in chunks of one shape, then roots and nodes in shapes of proven equal bits."""
+        tap = self._tap(layers)
         chunked = []
         for work in works:
             for chunk in work.chunks(0, work.root, self._prompt_rows):
-                self._pass([chunk], keep=1, width=self._prompt_rows)
+                self._pass([chunk], keep=1, width=self._prompt_rows, tap=tap)
             chunked.append(list(work.chunks(work.root, len(work.tokens), TILE)))
         for wave in itertools.zip_longest(*chunked):
             spans = [span for span in wave if span is not None]
             for run in adjacent(spans, most=MOST_SEQUENCES):
-                self._run_proven([spans[i] for i in run])
+                self._run_proven([spans[i] for i in run], tap)
 
     def rows(self, counts: Sequence[int]) -> int:
         return sum(-(-count // TILE) * TILE for count in counts)
 
-    def _run_proven(self, spans: list[Span]) -> None:
+    def _run_proven(self, spans: list[Span], tap: FeatureTap | None) -> None:
         """Run spans in one pass if such a shape is proven, else halve them; one always is."""
         # Powers of two keep the shapes to be proven few.
         size = 1 << (len(spans).bit_length() - 1)
         if size < len(spans):
-            self._run_proven(spans[:size])
-            self._run_proven(spans[size:])
+            self._run_proven(spans[:size], tap)
+            self._run_proven(spans[size:], tap)
             return
         width = self._proof.width(self._target, size, max(len(span) for span in spans))
         if width is None:
-            self._run_proven(spans[: size // 2])
-            self._run_proven(spans[size // 2 :])
+            self._run_proven(spans[: size // 2], tap)
+            self._run_proven(spans[size // 2 :], tap)
             return
-        for span, rows in zip(spans, self._pass(spans, keep=None, width=width), strict=True):
+        logits = self._pass(spans, keep=None, width=width, tap=tap)
+        for span, rows in zip(spans, logits, strict=True):
             span.work.logits.append(rows)

@@ -25,8 +25,10 @@ from transformers import PreTrainedModel
 
 from outrider.errors import CompilerError
 from outrider.targets.attention import AttentionSwitch, WrittenLayers
+from outrider.targets.base import NORMED
 from outrider.targets.cache import KVCache
 from outrider.targets.diskcache import cached_folder, intact_entry
+from outrider.targets.features import FeatureTap, decoder_layers
 from outrider.targets.kernels import load_kernels, machine_digest
 from outrider.targets.offload import execution_device, is_spread
 
@@ -37,9 +39,12 @@ _DTYPES = (torch.float32, torch.bfloat16)
 _MOST_ROWS = 1 << 20
 _MOST_TOKENS = 1 << 30
 
-Pass = Callable[[list[Tensor]], Tensor]
+Pass = Callable[[list[Tensor]], list[Tensor]]
 """[ids [1, R], positions [1, R], kept [K], places [R, 3], branches [R, w], keys of each layer ...,
-values of each layer ...] -> logits [1, K, V] of the rows `kept`."""
+values of each layer ...] -> [logits [1, K, V] of the rows `kept`, the hidden states [1, R, H] that
+enter each layer, leave the last one, and come out of the final norm].
+
+The states are there anyway, so that giving all of them away costs no time."""
 
 
 def find_pass(model: PreTrainedModel) -> Pass | None:
@@ -87,7 +92,8 @@ def _entry_name(model: PreTrainedModel) -> str:
     module = inspect.getmodule(type(model))
     source = "" if module is None else inspect.getsource(module)
     here = Path(__file__)
-    ours = [here.read_text(), (here.parent / "attention.py").read_text()]
+    names = (here.name, "attention.py", "features.py")
+    ours = [(here.parent / name).read_text() for name in names]
     facts = [config, tensors, source, ours, machine_digest()]
     digest = hashlib.sha256(json.dumps(facts, default=str, sort_keys=True).encode()).hexdigest()
     return f"pass-{model.config.model_type}-{digest[:24]}"
@@ -121,10 +127,10 @@ def _load(model: PreTrainedModel, entry: Path) -> Pass:
 
     boxed_run = package.loader.boxed_run  # the package itself parses its signature at every call
 
-    def run(inputs: list[Tensor]) -> Tensor:
+    def run(inputs: list[Tensor]) -> list[Tensor]:
         assert wanted  # the package reads the weights where they lie, so they must live as long
-        logits: Tensor = boxed_run(inputs)[0]
-        return logits
+        outputs: list[Tensor] = boxed_run(inputs)
+        return outputs
 
     return run
 
@@ -179,6 +185,7 @@ class _Forward(nn.Module):
         self.model = model
         self._layers = list(layers)
         self._keeps = "logits_to_keep" in inspect.signature(model.forward).parameters
+        self._tap = FeatureTap(model, [*range(len(decoder_layers(model)) + 1), NORMED])
 
     def forward(
         self,
@@ -189,16 +196,17 @@ class _Forward(nn.Module):
         branches: Tensor,
         keys: list[Tensor],
         values: list[Tensor],
-    ) -> Tensor:
+    ) -> tuple[Tensor, ...]:
         stored = dict(zip(self._layers, zip(keys, values, strict=True), strict=True))
-        logits: Tensor = self.model(
-            input_ids=ids,
-            position_ids=positions,
-            use_cache=False,
-            outrider_plan=_Plan(places, branches, stored),
-            **({"logits_to_keep": kept} if self._keeps else {}),
-        ).logits
-        return logits if self._keeps else logits[:, kept]
+        with self._tap.on():
+            logits: Tensor = self.model(
+                input_ids=ids,
+                position_ids=positions,
+                use_cache=False,
+                outrider_plan=_Plan(places, branches, stored),
+                **({"logits_to_keep": kept} if self._keeps else {}),
+            ).logits
+        return (logits if self._keeps else logits[:, kept], *self._tap.states())
 
 
 def _compile(model: PreTrainedModel, cache: KVCache, folder: Path) -> None:

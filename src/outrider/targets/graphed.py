@@ -17,6 +17,7 @@ from transformers import PreTrainedModel
 from outrider.targets.attention import AttentionSwitch
 from outrider.targets.cache import KVCache
 from outrider.targets.eager import EagerPasses
+from outrider.targets.features import FeatureTap, side_by_side
 from outrider.targets.passes import Passes
 from outrider.targets.static import MOST_WIDE, Compute, PassShape, StaticPass, compute_logits
 from outrider.targets.work import Span, Work, adjacent
@@ -26,8 +27,8 @@ _LEAST_KEYS = 256
 _MOST_ROWS = 512  # rows of a whole pass: with more of them launches no longer matter
 _MOST_GRAPHS = 256
 
-Run = Callable[[], Tensor]
-"""Computes the logits [B, W, V] of the rows that were loaded last."""
+Run = Callable[[], list[Tensor]]
+"""Computes the logits [B, W, V] of the rows that were loaded last, and states of layers."""
 Record = Callable[[Run], Run]
 """Turns a run into one that does the same to the same tensors; what it returns is overwritten."""
 
@@ -71,29 +72,43 @@ class GraphedPasses(Passes):
         self._record = self._recorder()
         self._ready: dict[PassShape, _Ready] = {}
         self._keys: Tensor | None = None  # a layer of the cache as it was recorded
+        self._tap: FeatureTap | None = None
         self.is_graphed = True
         """False once a recording has failed."""
 
-    def run(self, works: Sequence[Work]) -> None:
+    def prepare(self, layers: Sequence[int]) -> None:
+        """Let all passes from now on take the states of these layers, and of those before."""
+        known = () if self._tap is None else self._tap.layers
+        wanted = tuple(dict.fromkeys((*known, *layers)))
+        if wanted != known:
+            self._forget()
+            self._tap = FeatureTap(self._model, wanted)
+
+    def run(self, works: Sequence[Work], layers: Sequence[int] = ()) -> None:
         """Short works in recorded shapes, those of neighbouring slots together; the rest eagerly.
 
         So is the very first pass, from which the cache learns its layers.
         """
         short = [work for work in works if self._is_short(work)]
-        self._run_eagerly([work for work in works if not self._is_short(work)])
+        self.prepare(layers)
+        self._run_eagerly([work for work in works if not self._is_short(work)], layers)
         spans = [Span(work, 0, len(work.tokens)) for work in short]
         for run in adjacent(spans):
             group = [short[i] for i in run]
             found = self._pass(group, max(len(work.tokens) for work in group))
             if found is None:
-                self._run_eagerly(group)
+                self._run_eagerly(group, layers)
                 continue
-            for work, logits in zip(group, found, strict=True):
+            for work, (logits, *states) in zip(group, found, strict=True):
                 work.logits.append(logits[work.root : len(work.tokens)])
+                if layers:
+                    known = self._tap.layers if self._tap is not None else ()
+                    wanted = [states[known.index(layer)] for layer in layers]
+                    work.features.append(side_by_side(wanted)[: len(work.tokens)])
 
     def shaped(self, works: Sequence[Work], rows: int) -> list[Tensor]:
         found = self._pass(works, rows) if self._is_short(works[0]) else None
-        return self._eager.shaped(works, rows) if found is None else found
+        return self._eager.shaped(works, rows) if found is None else [part[0] for part in found]
 
     def rows(self, counts: Sequence[int]) -> int:
         width = max(counts)
@@ -109,22 +124,22 @@ class GraphedPasses(Passes):
         rows = _power_of_two(count) * _power_of_two(width)
         return self.is_graphed and width <= MOST_WIDE and rows <= _MOST_ROWS
 
-    def _run_eagerly(self, works: Sequence[Work]) -> None:
+    def _run_eagerly(self, works: Sequence[Work], layers: Sequence[int]) -> None:
         if works:
             self._eager.seconds = 0.0
-            self._eager.run(works)
+            self._eager.run(works, layers)
             self.seconds += self._eager.seconds
 
-    def _pass(self, works: Sequence[Work], width: int) -> list[Tensor] | None:
-        """Run works of neighbouring slots; return each one's logits [W, V], or None if not."""
+    def _pass(self, works: Sequence[Work], width: int) -> list[list[Tensor]] | None:
+        """Run works of neighbouring slots; return each one's logits [W, V] and states, or None."""
         if not self._has_shape(len(works), width):
             return None
         ordered = sorted(works, key=lambda work: work.sequence.slot)
         end = max(work.sequence.cached + len(work.tokens) for work in works)
         batch = _power_of_two(len(works))
-        slots, tokens = self._make_room(batch, end)
+        num_slots, tokens = self._make_room(batch, end)
         shape = PassShape(
-            first=min(ordered[0].sequence.slot, slots - batch),
+            first=min(ordered[0].sequence.slot, num_slots - batch),
             batch=batch,
             width=_power_of_two(width),
             bucket=min(max(_LEAST_KEYS, _power_of_two(end)), tokens),
@@ -137,9 +152,10 @@ class GraphedPasses(Passes):
         with self.timed():
             ready.step.inputs.load(ordered, tokens - 1)
             # The next run writes over what this one returns.
-            logits = ready.run().clone()
+            outputs = [output.clone() for output in ready.run()]
         self._touch(ordered, tokens)
-        return [logits[work.sequence.slot - shape.first] for work in works]
+        slots = [work.sequence.slot - shape.first for work in works]
+        return [[output[slot] for output in outputs] for slot in slots]
 
     def _make_room(self, slots: int, end: int) -> tuple[int, int]:
         """Keep more tokens than any sequence uses; returns the slots and tokens there are.
@@ -159,7 +175,7 @@ class GraphedPasses(Passes):
     def _prepare(self, shape: PassShape, works: Sequence[Work], scratch: int) -> None:
         """Record a shape with these works, or give up a little more."""
         step = StaticPass(
-            self._model, self._switch, self._cache, shape, self._device, self._compute
+            self._model, self._switch, self._cache, shape, self._device, self._compute, self._tap
         )
         step.inputs.load(works, scratch)
         try:
@@ -252,10 +268,10 @@ class CudaRecorder:
         with torch.cuda.graph(
             graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"
         ):
-            logits = run()
+            outputs = run()
 
-        def replay() -> Tensor:
+        def replay() -> list[Tensor]:
             graph.replay()
-            return logits
+            return outputs
 
         return replay

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast, get_args
 
-from outrider.drafters.spec import parse_spec
+from outrider.checkpoints.base import Kind
+from outrider.checkpoints.inspection import HeadReport, inspect_head
+from outrider.drafters.spec import DrafterSpec, parse_spec
 from outrider.drafters.vocabulary import VocabularyMatch, compare_vocabularies
 from outrider.errors import UnsupportedModelError, VocabularyMismatchError
 from outrider.targets.capabilities import (
@@ -14,7 +16,7 @@ from outrider.targets.capabilities import (
     unsupported_reasons,
 )
 from outrider.targets.devices import expanded_dtype, parse_device, parse_dtype
-from outrider.targets.loading import read_config, read_tokenizer
+from outrider.targets.loading import load_config, read_config, read_tokenizer
 from outrider.targets.quantization import int8_bytes, quantization_method, require_quantizable
 from outrider.targets.skeleton import build_skeleton, count_parameters, kv_bytes_per_token
 from outrider.targets.sources import Source, find_source
@@ -60,7 +62,8 @@ class PairReport:
     """A target, the drafter asked for, and how they fit.
 
     `drafter_kind` is the word before the colon of the drafter's spec; only a draft model has a
-    `drafter` report, a `vocabulary` comparison (or a `vocabulary_problem`) and a `size_ratio`.
+    `drafter` report, a `vocabulary` comparison (or a `vocabulary_problem`) and a `size_ratio`, and
+    only a trained head a `head` report.
     """
 
     target: ModelReport
@@ -68,6 +71,7 @@ class PairReport:
     drafter: ModelReport | None = None
     vocabulary: VocabularyMatch | None = None
     vocabulary_problem: str | None = None
+    head: HeadReport | None = None
 
     @property
     def size_ratio(self) -> float | None:
@@ -95,7 +99,7 @@ class PairReport:
     def total_bytes(self) -> int | None:
         """Weights, and the caches of one sequence as long as the target's context."""
         total = 0
-        for model in (self.target, self.drafter):
+        for model in (self.target, self.drafter, self.head):
             if model is None:
                 continue
             if model.weight_bytes is None or model.kv_bytes_per_token is None:
@@ -112,6 +116,8 @@ class PairReport:
             reasons += [f"drafter: {reason}" for reason in self.drafter.unsupported]
         if self.vocabulary_problem is not None:
             reasons.append(self.vocabulary_problem)
+        if self.head is not None and self.head.problem is not None:
+            reasons.append(self.head.problem)
         return tuple(reasons)
 
     def to_dict(self) -> dict[str, Any]:
@@ -131,7 +137,7 @@ def inspect_pair(
     dtype: Dtype | str = "auto",
     trust_remote_code: bool = False,
 ) -> PairReport:
-    """Report on a target spec and a drafter spec; no weights are read.
+    """Report on a target spec and a drafter spec; no weights are read but a trained head's.
 
     A GGUF file's tokenizer is converted on first use. What is unsupported is part of the report;
     LoadError is raised only for what cannot be found or read, OptionError for an unknown drafter.
@@ -140,6 +146,10 @@ def inspect_pair(
     kind = drafter_spec.kind
     wanted = parse_dtype(dtype)
     target_report, target_tokenizer = _inspect_model(target, wanted, trust_remote_code)
+    if kind in get_args(Kind):
+        return PairReport(
+            target_report, kind, head=_inspect_head(target, drafter_spec, trust_remote_code)
+        )
     if kind != "model":
         return PairReport(target_report, kind)
     assert drafter_spec.argument is not None
@@ -151,6 +161,12 @@ def inspect_pair(
     except VocabularyMismatchError as error:
         return PairReport(target_report, kind, draft_report, vocabulary_problem=str(error))
     return PairReport(target_report, kind, draft_report, match)
+
+
+def _inspect_head(target: str, drafter: DrafterSpec, trust_remote_code: bool) -> HeadReport:
+    assert drafter.argument is not None
+    config = load_config(target, trust_remote_code=trust_remote_code)
+    return inspect_head(drafter.argument, cast("Kind", drafter.kind), config)
 
 
 def _inspect_model(

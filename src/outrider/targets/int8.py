@@ -63,9 +63,13 @@ def _widened_product(rows: Tensor, weight: Tensor) -> Tensor:
     if not on_gpu:
         rows = rows.to(exact)
     block = _GPU_BLOCK if rows.device.type == "cuda" else _CPU_BLOCK
+    blocks = torch.split(weight, max(1, block // max(1, weight.shape[1])))
+    # One place for all blocks: freed and taken again between results that stay, each would be
+    # a hole in the heap, and all holes together the size of the wide weight.
+    place = torch.empty_like(blocks[0], dtype=rows.dtype)
     parts = []
-    for part in torch.split(weight, max(1, block // max(1, weight.shape[1]))):
-        wide = part.to(rows.dtype).T
+    for part in blocks:
+        wide = place[: len(part)].copy_(part).T
         # The GPU multiplies narrow floats and sums them in float32 by itself.
         parts.append(torch.mm(rows, wide, out_dtype=exact) if on_gpu else rows @ wide)
     return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)

@@ -27,9 +27,17 @@ class Passes(ABC):
     def __init__(self, device: torch.device) -> None:
         self._device = device
 
+    def prepare(self, layers: Sequence[int]) -> None:
+        """Get ready for passes that give the hidden states of these layers."""
+        return
+
     @abstractmethod
-    def run(self, works: Sequence[Work]) -> None:
-        """Run all rows of all works; append to each one's `logits` those from its root on."""
+    def run(self, works: Sequence[Work], layers: Sequence[int] = ()) -> None:
+        """Run all rows of all works.
+
+        Append to each one's `logits` those from its root on, and to its `features` the hidden
+        states of the layers asked for (`Target.score`), of all its rows.
+        """
 
     @abstractmethod
     def shaped(self, works: Sequence[Work], rows: int) -> list[Tensor]:

@@ -8,10 +8,11 @@ quantised model.
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
 from outrider.errors import LoadError, OptionError, UnsupportedModelError
@@ -21,13 +22,19 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
 
 
-def quantize_int8(model: PreTrainedModel, *, device: torch.device | None = None) -> None:
+def quantize_int8(
+    model: PreTrainedModel,
+    *,
+    device: torch.device | None = None,
+    weight_of: Callable[[Tensor], Tensor] | None = None,
+) -> None:
     """Replace every linear layer, the head included, by one with int8 weights, in place.
 
     The layers end on `device` (None: where they are); the rest stays as and where it is. Each
     floating weight is freed as soon as it is quantised. Embeddings keep theirs, also where the
-    head shares it. For models that outrider has loaded, never for one a user has handed in.
-    Raises OptionError (quantised already, or offloaded) and UnsupportedModelError.
+    head shares it. `weight_of` gives the weight to quantise for the one in the model (None: that
+    one). For models that outrider has loaded, never for one a user has handed in. Raises
+    OptionError (quantised already, or offloaded) and UnsupportedModelError.
     """
     name = type(model).__name__
     method = quantization_method(model.config)
@@ -39,7 +46,7 @@ def quantize_int8(model: PreTrainedModel, *, device: torch.device | None = None)
     places = _linear_layers(model)
     while places:  # the last reference to a layer is the one taken out here
         layer, paths = places.popitem()
-        quantised = _int8_of(layer, device).train(layer.training)
+        quantised = _int8_of(layer, weight_of, device).train(layer.training)
         for path in paths:
             parent, _, child = path.rpartition(".")
             setattr(model.get_submodule(parent), child, quantised)
@@ -66,18 +73,43 @@ def require_quantizable(model: nn.Module, name: str) -> None:
 
 def int8_bytes(model: nn.Module, dtype: torch.dtype, *, with_head: bool = True) -> int:
     """Return the bytes of a floating model's weights in int8, the rest in `dtype`; shapes do."""
-    embeddings = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
     head: Any = getattr(model, "get_output_embeddings", lambda: None)()
-    total = sum(parameter.numel() for parameter in model.parameters()) * dtype.itemsize
-    for layer in model.modules():
-        if not _is_linear(layer) or (layer is head and not with_head):
-            continue
+    layers = [layer for layer in _linear_layers(model) if with_head or layer is not head]
+    total = kept_bytes(model, dtype, layers)
+    for layer in layers:
         weight: Any = layer.weight
-        if id(weight) not in embeddings:
-            total -= weight.numel() * dtype.itemsize
         outputs = weight.shape[1] if isinstance(layer, Conv1D) else weight.shape[0]
         total += weight.numel() + outputs * scale_dtype(dtype).itemsize
     return total
+
+
+def kept_bytes(
+    model: nn.Module, dtype: torch.dtype, layers: Collection[nn.Module] | None = None
+) -> int:
+    """Return the bytes in `dtype` of all but the weights of `layers` (None: all linear layers).
+
+    Weights that embeddings share stay with them.
+    """
+    layers = _linear_layers(model).keys() if layers is None else layers
+    embeddings = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
+    gone = {id(layer.weight) for layer in layers} - embeddings
+    kept = (p.numel() for p in model.parameters() if id(p) not in gone)
+    return sum(kept) * dtype.itemsize
+
+
+def largest_linear_bytes(model: nn.Module, dtype: torch.dtype) -> int:
+    """Return the bytes in `dtype` of the largest weight of a linear layer; shapes do."""
+    weights: list[Any] = [layer.weight for layer in _linear_layers(model)]
+    return max((weight.numel() for weight in weights), default=0) * dtype.itemsize
+
+
+def lone_linear_weights(model: nn.Module) -> set[str]:
+    """Return the names of the weights that one linear layer has, and nothing else."""
+    names: dict[int, list[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(name)
+    weights: list[Any] = [layer.weight for layer in _linear_layers(model)]
+    return {names[id(weight)][0] for weight in weights if len(names[id(weight)]) == 1}
 
 
 def _linear_layers(model: nn.Module) -> dict[nn.Module, list[str]]:
@@ -94,10 +126,15 @@ def _is_linear(module: nn.Module) -> bool:
     return type(module) in (nn.Linear, Conv1D)
 
 
-def _int8_of(layer: nn.Module, device: torch.device | None) -> Int8Linear:
+def _int8_of(
+    layer: nn.Module,
+    weight_of: Callable[[Tensor], Tensor] | None,
+    device: torch.device | None,
+) -> Int8Linear:
     weight: Any = layer.weight
     bias: Any = layer.bias
-    matrix = weight.detach().T if isinstance(layer, Conv1D) else weight.detach()
+    weight = (weight if weight_of is None else weight_of(weight)).detach()
+    matrix = weight.T if isinstance(layer, Conv1D) else weight
     if bias is not None and device is not None:
         bias = nn.Parameter(bias.detach().to(device), requires_grad=bias.requires_grad)
     return Int8Linear(*quantize_rows(matrix, device), bias)

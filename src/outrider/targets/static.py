@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -18,6 +19,7 @@ from transformers import PreTrainedModel
 
 from outrider.targets.attention import AttentionSwitch, WrittenLayers
 from outrider.targets.cache import KVCache
+from outrider.targets.features import FeatureTap
 from outrider.targets.padded import folded_attention
 from outrider.targets.work import Work
 
@@ -199,8 +201,10 @@ class StaticPass:
         shape: PassShape,
         device: torch.device,
         compute: Compute = compute_logits,
+        tap: FeatureTap | None = None,
     ) -> None:
         """`compute` is `compute_logits`, or what a compiler has made of it."""
+        self._tap = tap
         self._model = model
         self._switch = switch
         self._cache = cache
@@ -208,8 +212,11 @@ class StaticPass:
         self._compute = compute
         self.inputs = StaticInputs(shape, device)
 
-    def forward(self) -> Tensor:
-        """Run the rows that were loaded last; returns the logits [B, W, V] of all of them."""
+    def forward(self) -> list[Tensor]:
+        """Run the rows that were loaded last.
+
+        Returns the logits [B, W, V] of all of them, then the states [B, W, H] the tap takes.
+        """
         shape = self._shape
         window = slice(shape.first, shape.first + shape.batch)
         layers = self._cache.layers
@@ -217,5 +224,6 @@ class StaticPass:
         stored = dict(
             zip(layers, zip(parts[: len(layers)], parts[len(layers) :], strict=True), strict=True)
         )
-        with self._switch.on():
-            return self._compute(self._model, self.inputs.rows, shape.bucket, stored)
+        with self._switch.on(), nullcontext() if self._tap is None else self._tap.on():
+            logits = self._compute(self._model, self.inputs.rows, shape.bucket, stored)
+        return [logits] if self._tap is None else [logits, *self._tap.states()]

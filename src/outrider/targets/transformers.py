@@ -20,6 +20,7 @@ from outrider.targets.capabilities import require_supported
 from outrider.targets.compiled import CompiledPasses
 from outrider.targets.context import usable_positions
 from outrider.targets.eager import EagerPasses, FixedPasses
+from outrider.targets.features import FeatureTap
 from outrider.targets.graph import compiled_pass, find_pass
 from outrider.targets.graphed import GraphedPasses, can_be_graphed
 from outrider.targets.memory import plan_memory, require_fits
@@ -173,14 +174,20 @@ class TransformersTarget(ShapedTarget):
     def pass_rows(self, counts: Sequence[int]) -> int:
         return self._passes.rows(counts)
 
-    def score(self, rows: Sequence[Rows]) -> ScoredRows:
+    def prepare(self, layers: Sequence[int]) -> None:
+        if layers:
+            FeatureTap(self.model, layers)  # refuses what cannot be had
+            self._passes.prepare(layers)
+
+    def score(self, rows: Sequence[Rows], layers: Sequence[int] = ()) -> ScoredRows:
         self._passes.seconds = 0.0
         works = [Work.of(self._sequences[part.sequence], part) for part in rows]
         with torch.inference_mode():
-            self._passes.run(works)
+            self._passes.run(works, layers)
         self._stage(works)
-        logits = tuple(torch.cat(w.logits) if len(w.logits) > 1 else w.logits[0] for w in works)
-        return ScoredRows(logits, self._passes.seconds)
+        logits = tuple(_joined(work.logits) for work in works)
+        features = tuple(_joined(work.features) for work in works) if layers else ()
+        return ScoredRows(logits, self._passes.seconds, features)
 
     def score_shaped(self, rows: Sequence[Rows], width: int) -> list[torch.Tensor]:
         works = [Work.of(self._sequences[part.sequence], part) for part in rows]
@@ -221,6 +228,10 @@ class TransformersTarget(ShapedTarget):
                 f"(relative difference {float(difference):.1e}): its attention "
                 "has a feature not known"
             )
+
+
+def _joined(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts))
 
 
 def _has_experts(model: PreTrainedModel) -> bool:

@@ -14,6 +14,8 @@ from outrider.targets.offload import Spread
 from outrider.targets.quantization import (
     bnb8_config,
     int8_bytes,
+    kept_bytes,
+    largest_linear_bytes,
     quantization_method,
     quantize_int8,
     require_bnb8,
@@ -22,6 +24,7 @@ from outrider.targets.quantization import (
 )
 from outrider.targets.quiet import quiet_transformers
 from outrider.targets.skeleton import build_skeleton, count_parameters
+from outrider.targets.streaming import stream_model
 
 if TYPE_CHECKING:
     import torch
@@ -48,7 +51,11 @@ def read_weights(
     any weight is read: LoadError, OptionError, UnsupportedModelError.
     """
     _check_quantization(source, config, where)
-    _check_room(source, config, dtype, where, trust_remote_code)
+    skeleton = None
+    if quantization_method(config) is None:  # else its size is the method's business
+        skeleton = build_skeleton(config, source.spec, trust_remote_code=trust_remote_code)
+    if skeleton is not None:
+        _check_room(source, skeleton, dtype or stored_dtype(config), where)
     options = {"trust_remote_code": trust_remote_code} | _placement(source, config, where)
     if source.quantization == "bnb8":
         options["quantization_config"] = bnb8_config()
@@ -57,9 +64,10 @@ def read_weights(
             model = _read_model(source, config, dtype, options)
         where.outlive(model)
         return model
-    model = _read_model(source, config, dtype, options)
     if source.quantization == "int8":
-        quantize_int8(model, device=where)
+        model = _read_int8(source, config, skeleton, dtype, where, options)
+    else:
+        model = _read_model(source, config, dtype, options)
     if "device_map" not in options:
         module: torch.nn.Module = model  # Transformers narrows the type of `to`
         with one_line(f"cannot move {source.spec} to {where}"):
@@ -80,24 +88,14 @@ def _check_quantization(source: Source, config: PreTrainedConfig, where: Where) 
 
 
 def _check_room(
-    source: Source,
-    config: PreTrainedConfig,
-    dtype: torch.dtype | None,
-    where: Where,
-    trust_remote_code: bool,
+    source: Source, skeleton: PreTrainedModel, dtype: torch.dtype, where: Where
 ) -> None:
     """Refuse, from shapes alone, weights that cannot be quantised or do not fit."""
-    if quantization_method(config) is not None:
-        return  # how large its weights become is the method's business
-    skeleton = build_skeleton(config, source.spec, trust_remote_code=trust_remote_code)
-    if skeleton is None:
-        return
     if source.quantization == "int8":
         require_quantizable(skeleton, source.spec)
     if isinstance(where, Spread):
         return
-    needs = _needs(source, skeleton, dtype or stored_dtype(config), where)
-    for device, (needed, form) in needs.items():
+    for device, (needed, form) in _needs(source, skeleton, dtype, where).items():
         require_room(source.spec, needed, form, device, available_memory(device))
 
 
@@ -107,13 +105,23 @@ def _needs(
     """Return the bytes of weights that each device must hold at once, and in what form."""
     import torch
 
-    floating = count_parameters(skeleton) * dtype.itemsize, str(dtype).removeprefix("torch.")
+    cpu = torch.device("cpu")
+    floating = _floating_bytes(skeleton, dtype)
     if source.quantization is None:
         return {where: floating}
     if source.quantization == "bnb8":
         return {where: (int8_bytes(skeleton, dtype, with_head=False), "int8")}
-    # Floating weights are read to main memory, and shrink on their way to the device.
-    return {where: (int8_bytes(skeleton, dtype), "int8"), torch.device("cpu"): floating}
+    if source.gguf is not None:  # its conversion, if that is yet to be made, holds all weights
+        return {where: (int8_bytes(skeleton, dtype), "int8"), cpu: floating}
+    largest = largest_linear_bytes(skeleton, dtype)  # read to main memory one at a time
+    if where == cpu:
+        return {cpu: (int8_bytes(skeleton, dtype) + largest, "int8")}
+    kept = kept_bytes(skeleton, dtype) + largest, floating[1]
+    return {where: (int8_bytes(skeleton, dtype), "int8"), cpu: kept}
+
+
+def _floating_bytes(skeleton: PreTrainedModel, dtype: torch.dtype) -> tuple[int, str]:
+    return count_parameters(skeleton) * dtype.itemsize, str(dtype).removeprefix("torch.")
 
 
 def stored_dtype(config: PreTrainedConfig) -> torch.dtype:
@@ -135,6 +143,41 @@ def _placement(source: Source, config: PreTrainedConfig, where: Where) -> dict[s
     if is_direct or quantization_method(config) is not None:
         return {"device_map": {"": where}}
     return {}
+
+
+def _read_int8(
+    source: Source,
+    config: PreTrainedConfig,
+    skeleton: PreTrainedModel | None,
+    dtype: torch.dtype | None,
+    device: torch.device,
+    options: dict[str, Any],
+) -> PreTrainedModel:
+    """Read weights one by one and quantise each, or all at once where it takes Transformers."""
+    streamed = None
+    known_dtype = dtype or getattr(config, "dtype", None)
+    if skeleton is not None and known_dtype is not None:
+        with one_line(f"cannot load the weights of {source.spec}"):
+            streamed = stream_model(
+                source.weights(dtype), config, skeleton, dtype=known_dtype, options=source.options
+            )
+    if streamed is not None:
+        _check_report(source.spec, streamed.report)
+        streamed.quantize(device)
+        return streamed.model
+    if skeleton is not None:
+        _require_all_at_once(source, skeleton, known_dtype or stored_dtype(config))
+    model = _read_model(source, config, dtype, options)
+    quantize_int8(model, device=device)
+    return model
+
+
+def _require_all_at_once(source: Source, skeleton: PreTrainedModel, dtype: torch.dtype) -> None:
+    import torch
+
+    cpu = torch.device("cpu")
+    needed, form = _floating_bytes(skeleton, dtype)
+    require_room(source.spec, needed, form, cpu, available_memory(cpu))
 
 
 def _read_model(

@@ -34,6 +34,9 @@ class Work:
     lineage: list[list[int]] | None
     """Each node's ancestors and itself, for a tree that is no chain."""
     logits: list[Tensor] = field(default_factory=list)
+    """Of the root and the nodes, part by part."""
+    features: list[Tensor] = field(default_factory=list)
+    """Of all rows, part by part, if any were asked for."""
 
     @classmethod
     def of(cls, sequence: CachedSequence, rows: Rows) -> Work:

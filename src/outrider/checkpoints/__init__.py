@@ -1,0 +1,1 @@
+"""Trained heads in files: read from and written to the formats others use."""

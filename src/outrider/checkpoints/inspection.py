@@ -1,0 +1,88 @@
+"""What a trained head is, and whether it fits a target."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from outrider.checkpoints.base import Format, Kind
+from outrider.checkpoints.fit import check_fit, resolve
+from outrider.checkpoints.read import load_head
+from outrider.errors import OutriderError
+from outrider.heads.config import EagleConfig, MedusaConfig
+from outrider.targets.base import NORMED
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
+
+
+@dataclass(frozen=True, slots=True)
+class HeadReport:
+    """A trained head, read off its files.
+
+    `heads` counts Medusa's; `layers` are the decoder layers of EAGLE, or the residual blocks of
+    each Medusa head. `feature_layers` are the hidden states of the target that are read, None if
+    the target's depth should decide and cannot.
+    """
+
+    spec: str
+    title: str
+    format: Format
+    heads: int | None
+    layers: int
+    parameters: int
+    dtype: str
+    weight_bytes: int
+    kv_bytes_per_token: int
+    vocabulary: int
+    draft_vocabulary: int
+    feature_layers: tuple[int, ...] | None
+    trained_for: str | None
+    changes_target: bool
+    problem: str | None
+    """Why it does not fit the target."""
+
+
+def inspect_head(spec: str, kind: Kind | None, target: PreTrainedConfig) -> HeadReport:
+    """Report on a trained head beside a target; raises LoadError for one that cannot be read."""
+    checkpoint = load_head(spec, kind)
+    config, problem = checkpoint.config, None
+    try:
+        check_fit(config, target, spec)
+        if isinstance(config, EagleConfig):
+            config = resolve(config, target, spec)
+    except OutriderError as error:
+        problem = str(error)
+    floating = [one for one in checkpoint.tensors.values() if one.dtype.is_floating_point]
+    return HeadReport(
+        spec=spec,
+        title=checkpoint.title,
+        format=checkpoint.format,
+        layers=config.num_layers,
+        parameters=sum(one.numel() for one in floating),
+        dtype=" and ".join(sorted({str(one.dtype).removeprefix("torch.") for one in floating})),
+        weight_bytes=sum(one.nbytes for one in checkpoint.tensors.values()),
+        vocabulary=config.vocab_size,
+        trained_for=checkpoint.target,
+        changes_target=checkpoint.changes_target,
+        problem=problem,
+        **_of_kind(config, floating[0].dtype.itemsize),
+    )
+
+
+def _of_kind(config: EagleConfig | MedusaConfig, itemsize: int) -> dict[str, Any]:
+    """Return what EAGLE and Medusa heads differ in."""
+    if isinstance(config, MedusaConfig):
+        return {
+            "heads": config.num_heads,
+            "kv_bytes_per_token": 0,
+            "draft_vocabulary": config.vocab_size,
+            "feature_layers": (NORMED,),
+        }
+    keys = config.num_key_value_heads * config.head_dim
+    return {
+        "heads": None,
+        "kv_bytes_per_token": 2 * config.num_layers * keys * itemsize,
+        "draft_vocabulary": config.draft_vocab_size,
+        "feature_layers": config.feature_layers,
+    }
