@@ -46,8 +46,8 @@ def load(
     Transformers model (then pass its `tokenizer`; the model is not changed). `drafter` is "none",
     "ngram", "suffix", "prediction" (given with each request) or "prediction:FILE",
     "model:ID_OR_PATH", "eagle:PATH", "medusa:PATH", "early-exit:LAYER", several of these with
-    commas between, of which each round uses the best, or objects of your own. `max_draft` "auto" decides each round how far drafting pays; a number
-    drafts that far every round.
+    commas between, of which each round uses the best, or objects of your own. `max_draft` "auto"
+    decides each round how far drafting pays; a number drafts that far every round.
 
     `device` "auto" spreads the weights over GPU, CPU and disk (`max_memory`, `offload_folder`).
     `compile` True compiles the passes, once for a model and machine, in minutes; None uses what
@@ -77,6 +77,7 @@ def load(
         loaded,
         model_target.vocab_size,
         heads,
+        chains_only=rule == "block",
         device=beside,
         compile=compile,
         trust_remote_code=trust_remote_code,

@@ -19,6 +19,7 @@ from outrider.engine.request import Request
 from outrider.engine.result import Result
 from outrider.targets.transformers import TransformersTarget
 from outrider.types import DraftTree, Rule
+from support.heads import eagle_drafter, medusa_drafter
 from support.laws import ALARM, NEAR_LOGITS, VOCABULARY, chi_square_excess
 from support.runs import (
     assert_same,
@@ -89,12 +90,15 @@ DRAFTERS: dict[str, Callable[[str], Drafter[Any]]] = {
     "unrelated": lambda _: draft_model("unrelated"),
     "noisy": lambda architecture: draft_model("noisy", architecture),
     "exact": lambda architecture: draft_model("exact", architecture),
+    "eagle-1": lambda architecture: eagle_drafter(shared_model(architecture), 1),
+    "eagle-3": lambda architecture: eagle_drafter(shared_model(architecture), 3),
+    "medusa": lambda architecture: medusa_drafter(shared_model(architecture)),
     "trees": lambda architecture: random_trees(VOCAB, knows=likely(architecture)),
     "random": lambda _: random_tokens(VOCAB),
     "stubborn": lambda _: always(3),
     "silent": lambda _: silent(),
 }
-CHAINS = [name for name in DRAFTERS if name != "trees"]
+CHAINS = [name for name in DRAFTERS if not DRAFTERS[name]("llama").drafts_trees and name != "trees"]
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -105,7 +109,9 @@ def test_plain_decoding_says_what_transformers_says(architecture: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["greedy", "sampled"])
-@pytest.mark.parametrize("name", ["ngram", "noisy", "exact", "trees"])
+@pytest.mark.parametrize(
+    "name", ["ngram", "noisy", "exact", "trees", "eagle-1", "eagle-3", "medusa"]
+)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_drafts_change_nothing_in_any_architecture(architecture: str, name: str, mode: str) -> None:
     """CACHE-4 and CACHE-8 among them: sliding windows, and trees."""

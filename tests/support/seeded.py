@@ -6,11 +6,13 @@ NumPy's RandomState is frozen: the numbers are the same on every machine and in 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import Module
 
 from outrider.heads.config import EagleConfig, MedusaConfig
 from outrider.heads.eagle import EagleHead
@@ -50,16 +52,19 @@ def eagle_tensors(config: EagleConfig) -> dict[str, Tensor]:
     maps = vocabulary_maps(config.draft_vocab_size, config.vocab_size)
     return {
         name: maps[name] if name in maps else weight(name, place.shape)
-        for name, place in _places(EagleHead(config)).items()
+        for name, place in _places(EagleHead, config).items()
     }
 
 
 def medusa_tensors(config: MedusaConfig) -> dict[str, Tensor]:
     """Return every tensor of a target's Medusa heads."""
-    places = _places(MedusaHeads(config))
+    places = _places(MedusaHeads, config)
     return {name: weight(name, place.shape) for name, place in places.items()}
 
 
-def _places(head: torch.nn.Module) -> Mapping[str, Tensor]:
-    places: Mapping[str, Tensor] = head.state_dict()
-    return places
+def _places(
+    build: Callable[[Any], Module], config: EagleConfig | MedusaConfig
+) -> dict[str, Tensor]:
+    """Return the tensors a head would have, without numbers."""
+    with torch.device("meta"):
+        return build(config).state_dict()

@@ -5,7 +5,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outrider.trees.layout import ancestors, children, depths, prune, row_paths
+from outrider.trees.layout import (
+    ancestors,
+    children,
+    depths,
+    likeliest_path,
+    prune,
+    row_paths,
+)
 from outrider.types import NO_DRAFT, ROOT, DraftTree
 
 TREE = DraftTree(tokens=(7, 9, 8, 3, 4, 5), parents=(-1, -1, 0, 1, 2, 2))
@@ -107,3 +114,15 @@ def test_a_tree_has_one_row_of_q_for_each_node() -> None:
 def test_pruning_keeps_the_chances_of_what_stays() -> None:
     tree = DraftTree((1, 2, 3, 4), (-1, 0, -1, 2), None, (0.9, 0.5, 0.3, 0.1))
     assert prune(tree, [True, False, True, True]).chances == (0.9, 0.3, 0.1)
+
+
+def test_the_likeliest_path_is_a_chain_of_likeliest_children() -> None:
+    tree = DraftTree((1, 2, 3, 4, 5), (-1, -1, 1, 1, 0), None, (0.3, 0.6, 0.1, 0.4, 0.25))
+    path = likeliest_path(tree)
+    assert path.is_chain
+    assert path.tokens == (2, 4)
+    assert path.chances == (0.6, 0.4)
+
+
+def test_without_chances_the_path_leads_through_first_children() -> None:
+    assert likeliest_path(DraftTree((1, 2, 3, 4), (-1, -1, 0, 1))).tokens == (1, 3)

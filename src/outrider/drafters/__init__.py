@@ -25,10 +25,12 @@ def build_drafter(
     compile: bool | None,
     trust_remote_code: bool,
     head: Checkpoint | None = None,
+    chains_only: bool = False,
 ) -> Drafter[Any] | None:
     """Build the drafter a spec names for a target with `vocab_size` logits.
 
-    `compile` is as for the target's own passes; `head` is what `read_head` gave for the spec.
+    `compile` is as for the target's own passes; `head` is what `read_head` gave for the spec,
+    `chains_only` forbids drafts that branch.
 
     Raises LoadError for a model that cannot be loaded, and VocabularyMismatchError for one whose
     ids mean something else.
@@ -50,7 +52,7 @@ def build_drafter(
             return PredictionDrafter()
         case "eagle" | "medusa":
             assert head is not None
-            return _build_head_drafter(head, target.model)
+            return _build_head_drafter(head, target.model, chains_only)
         case "early-exit":
             assert spec.argument is not None
             return _build_early_exit(int(spec.argument), target.model)
@@ -81,23 +83,27 @@ def read_head(spec: DrafterSpec, target: str, target_config: PreTrainedConfig) -
     return head
 
 
-def _build_head_drafter(head: Checkpoint, model: PreTrainedModel) -> Drafter[Any]:
+def _build_head_drafter(
+    head: Checkpoint, model: PreTrainedModel, chains_only: bool
+) -> Drafter[Any]:
     from outrider.heads.config import EagleConfig
 
     embeddings: Any = model.get_input_embeddings()
     get_output: Any = model.get_output_embeddings  # untyped there
     output_layer = get_output()
+    device = embeddings.weight.device
+    options = {"width": 1} if chains_only else {}
     if isinstance(head.config, EagleConfig):
         from outrider.drafters.eagle import EagleDrafter
         from outrider.heads.eagle import EagleHead
 
-        eagle = EagleHead.load(head.config, head.tensors).to(embeddings.weight.device, model.dtype)
-        return EagleDrafter(eagle, embeddings=embeddings, output_layer=output_layer)
+        eagle = EagleHead.load(head.config, head.tensors).to(device, model.dtype)
+        return EagleDrafter(eagle, embeddings=embeddings, output_layer=output_layer, **options)
     from outrider.drafters.medusa import MedusaDrafter
     from outrider.heads.medusa import MedusaHeads
 
-    medusa = MedusaHeads.load(head.config, head.tensors).to(embeddings.weight.device, model.dtype)
-    return MedusaDrafter(medusa, output_layer=output_layer)
+    medusa = MedusaHeads.load(head.config, head.tensors).to(device, model.dtype)
+    return MedusaDrafter(medusa, output_layer=output_layer, **options)
 
 
 def _build_early_exit(layer: int, model: PreTrainedModel) -> Drafter[Any]:

@@ -98,6 +98,11 @@ class Drafter(ABC, Generic[State]):
     Such a drafter is asked every round, for as much as it has; whether it pays, and how far, is
     decided on what it proposes.
     """
+    drafts_trees: bool = False
+    """Whether drafts that it draws may branch, which not every rule can verify.
+
+    Of a draft that was worked out, a rule for chains is given the likeliest path.
+    """
     needs_prediction: bool = False
     """Whether a request without a predicted output makes no sense for it."""
     feature_layers: tuple[int, ...] = ()

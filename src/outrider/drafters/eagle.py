@@ -125,11 +125,12 @@ class EagleDrafter(Drafter[EagleState]):
         self._embeddings = embeddings
         self._output_layer = output_layer
         self._width = width
+        self.drafts_trees = width > 1
         self._ids = head.target_ids
         self._most = head.config.max_position_embeddings
 
     def steps(self, budget: int) -> int:
-        return depth_for(budget)
+        return depth_for(budget) if self.drafts_trees else budget
 
     def begin(self, request: DraftRequest) -> EagleState:
         return EagleState(request.sampler, list(request.prompt_ids))

@@ -55,6 +55,7 @@ class MedusaDrafter(Drafter[MedusaState]):
         self._heads = heads
         self._output_layer = output_layer
         self._width = width
+        self.drafts_trees = width > 1
 
     def steps(self, budget: int) -> int:
         return 1

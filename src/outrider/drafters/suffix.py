@@ -183,7 +183,7 @@ class SuffixDrafter(Drafter[SuffixState]):
     def _steps(
         self, match: Match, place: int, matched: int, node: int, reached: float
     ) -> list[Step]:
-        """Return what may follow a node at whose place the match is so long, the favourite first."""
+        """Return what may follow a node, which leaves the match so long, the favourite first."""
         text = match.text
         place, matched = text.continued(place, matched)
         token, following = text.favourite(place)

@@ -58,6 +58,12 @@ class Engine:
         self.max_batch = max_batch
         self.drafters = _as_tuple(drafters)
         self.costs = PassCosts() if costs is None else costs
+        for drafter in self.drafters:
+            if rule == "block" and drafter.drafts_trees:
+                raise OptionError(
+                    f"rule is 'block', which verifies chains only, but drafter {drafter.name} "
+                    "draws trees; use rule 'match', 'rejection' or 'traversal'"
+                )
         self._members = _members(self.drafters, target, max_draft)
         if profile is not None:
             self._load(profile, keep_costs=costs is not None)

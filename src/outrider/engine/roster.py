@@ -13,6 +13,7 @@ from outrider.engine.proposal import check_proposal
 from outrider.engine.request import RequestState
 from outrider.engine.seat import Member, Seat
 from outrider.errors import DrafterWarning
+from outrider.trees.layout import likeliest_path
 from outrider.types import NO_DRAFT, DraftTree, Rule
 
 
@@ -113,6 +114,8 @@ class Roster:
         except (TypeError, ValueError) as error:
             self._drop(member, [state], error)
             return NO_DRAFT
+        if self._rule == "block" and tree.q is None:
+            tree = likeliest_path(tree)
         return state.trim(tree)
 
     def observe(

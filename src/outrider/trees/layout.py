@@ -58,3 +58,21 @@ def prune(tree: DraftTree, keep: Sequence[bool]) -> DraftTree:
         q=None if tree.q is None else tree.q[kept],
         chances=None if tree.chances is None else tuple(tree.chances[node] for node in kept),
     )
+
+
+def likeliest_path(tree: DraftTree) -> DraftTree:
+    """Return the chain that leads from the root to the likeliest child, and on to its own.
+
+    Among children without chances the first counts as the likeliest.
+    """
+    if tree.is_chain:
+        return tree
+    below = children(tree)
+    keep = [False] * len(tree)
+    row = 0
+    while below[row]:
+        chances = tree.chances
+        node = below[row][0] if chances is None else max(below[row], key=chances.__getitem__)
+        keep[node] = True
+        row = node + 1
+    return prune(tree, keep)
