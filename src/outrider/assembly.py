@@ -15,11 +15,13 @@ from outrider.decoder import Decoder
 from outrider.drafters import build_drafter, read_head
 from outrider.drafters.base import Drafter
 from outrider.drafters.spec import DrafterSpec, parse_specs
+from outrider.engine.costs import PassCosts
 from outrider.engine.engine import Engine, check_engine_options
 from outrider.errors import OptionError
 from outrider.profile import find_profile
 from outrider.targets.loading import LoadedModel, load_config, load_model
 from outrider.targets.transformers import TransformersTarget
+from outrider.tuning.measure import glance
 from outrider.types import Numerics, Rule
 
 
@@ -83,8 +85,12 @@ def load(
         trust_remote_code=trust_remote_code,
     )
     found = find_profile(profile, loaded, model_target)
+    costs = PassCosts()
+    if found is None and drafters and max_draft == "auto":
+        points = glance(model_target)
+        costs = PassCosts.measured((p.computed, p.attended, p.seconds, p.batch) for p in points)
     plain = Decoder(
-        Engine(model_target, max_batch=max_batch),
+        Engine(model_target, max_batch=max_batch, costs=costs),
         loaded,
         specs=choice.texts(drafters),
         prediction=choice.prediction,

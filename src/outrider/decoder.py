@@ -63,15 +63,17 @@ class Decoder:
         """Return a decoder of the same target with other drafters.
 
         It begins with what `profile` (as of `Engine.to_profile`) or else this decoder's own
-        profile knows of their costs.
+        profile knows of their costs; where there is none, both learn the target's together.
         """
+        known = self._known(drafters) if profile is None else profile
         engine = Engine(
             self.engine.target,
             drafters,
             rule=rule,
             max_draft=max_draft,
             max_batch=self.engine.max_batch,
-            profile=self._known(drafters) if profile is None else profile,
+            costs=self.engine.costs if known is None else None,
+            profile=known,
         )
         return Decoder(
             engine,

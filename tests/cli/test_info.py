@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from outrider.checkpoints.inspection import HeadReport
 from outrider.cli.main import app
 from outrider.drafters.vocabulary import VocabularyMatch
 from outrider.errors import LoadError
@@ -29,6 +30,23 @@ TARGET = ModelReport(
     vocabulary=49_152,
     rollback=RollbackClass("crop"),
     unsupported=(),
+)
+HEAD = HeadReport(
+    spec="my-head",
+    title="EAGLE-3",
+    format="speculators",
+    heads=None,
+    layers=1,
+    parameters=12_000,
+    dtype="bfloat16",
+    weight_bytes=2**20,
+    kv_bytes_per_token=128,
+    vocabulary=49_160,
+    draft_vocabulary=32_000,
+    feature_layers=(2, 15, 27),
+    trained_for="org/big",
+    changes_target=False,
+    problem=None,
 )
 TABLE = """\
 ┏━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━━━━━━━┓
@@ -82,6 +100,31 @@ def test_a_draft_model_is_a_second_column_and_a_verdict(monkeypatch: pytest.Monk
     )
 
 
+def test_a_trained_head_is_described_below(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = run(monkeypatch, PairReport(TARGET, "eagle", head=HEAD))
+    assert result.stdout == TABLE + (
+        "drafter: EAGLE-3 in speculators format, my-head\n"
+        "head layers: 1\n"
+        "head parameters: 12,000, 1.0 MiB in bfloat16\n"
+        "reads the target's state: entering layers 2, 15, 27\n"
+        "drafts: 32,000 of 49,160 token ids\n"
+        "trained for: org/big\n"
+        "memory at full context: 9.0 MiB\n"
+        "supported: yes\n"
+    )
+
+
+def test_a_head_that_does_not_fit_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    medusa = replace(
+        HEAD, title="Medusa-2", heads=5, feature_layers=(-1,), changes_target=True, problem="no"
+    )
+    result = run(monkeypatch, PairReport(TARGET, "medusa", head=medusa))
+    assert "head layers: 5 heads of 1\n" in result.stdout
+    assert "reads the target's state: after the final norm\n" in result.stdout
+    assert "trained for: org/big, which was trained along with it\n" in result.stdout
+    assert result.stdout.endswith("supported: no: no\n")
+
+
 def test_what_is_not_supported_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     target = replace(TARGET, unsupported=("it has mamba layers",), kv_bytes_per_token=None)
     result = run(monkeypatch, PairReport(target, "suffix"))
@@ -92,8 +135,9 @@ def test_what_is_not_supported_is_named(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_json_is_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    report = PairReport(TARGET, "suffix")
+    report = PairReport(TARGET, "eagle", head=HEAD)
     result = run(monkeypatch, report, "--json")
+    assert json.loads(result.stdout)["head"]["feature_layers"] == [2, 15, 27]
     assert json.loads(result.stdout) == json.loads(json.dumps(report.to_dict()))
 
 

@@ -24,6 +24,12 @@ from support.heads import eagle_drafter
 from support.runs import assert_same, collect, decode, make_request, shared_target
 from support.tiny import VOCAB, random_ids, shared_model
 
+HEADS: dict[str, dict[str, Any]] = {
+    "eagle-1": {"version": 1},
+    "eagle-3": {"version": 3},
+    "eagle-3 of two layers": {"version": 3, "num_layers": 2},
+}
+ANY_HEAD = pytest.mark.parametrize("head", HEADS.values(), ids=HEADS.keys())
 VERSIONS = pytest.mark.parametrize("version", [1, 3])
 TEXT = random_ids(40, 3)
 
@@ -73,9 +79,9 @@ def target_tokens(drafter: EagleDrafter, columns: Tensor) -> list[int]:
     return found
 
 
-@VERSIONS
-def test_every_node_is_among_the_likeliest_after_its_path(version: int) -> None:
-    drafter = eagle_drafter(shared_model(), version)
+@ANY_HEAD
+def test_every_node_is_among_the_likeliest_after_its_path(head: dict[str, Any]) -> None:
+    drafter = eagle_drafter(shared_model(), **head)
     (tree,) = drafter.propose([begun(drafter, TEXT)], [20])
     assert len(tree) == 20
     paths = row_paths(tree)
@@ -102,11 +108,13 @@ def test_chances_are_the_products_of_the_heads_own(version: int) -> None:
         assert tree.chances[node] == pytest.approx(above * law[tree.tokens[node]], rel=1e-5)
 
 
-@VERSIONS
+@ANY_HEAD
 @pytest.mark.parametrize("cuts", [[10], [10, 11, 12], [5, 20, 21, 30, 39]])
-def test_drafts_do_not_depend_on_how_the_text_came_about(version: int, cuts: list[int]) -> None:
+def test_drafts_do_not_depend_on_how_the_text_came_about(
+    head: dict[str, Any], cuts: list[int]
+) -> None:
     """DRAFT-5 and ADAPT-6: nothing of earlier drafts is left, and nothing is missing."""
-    drafter = eagle_drafter(shared_model(), version)
+    drafter = eagle_drafter(shared_model(), **head)
     (expected,) = drafter.propose([begun(drafter, TEXT)], [10])
     state = drafter.begin(DraftRequest(TEXT[: cuts[0]], 256, sampler()))
     features = features_of(drafter, TEXT[:-1])
@@ -191,6 +199,19 @@ def test_a_head_of_width_1_drafts_chains_as_long_as_asked() -> None:
     (tree,) = drafter.propose([begun(drafter, TEXT)], [9])
     assert tree.is_chain
     assert len(tree) == drafter.steps(9) == 9
+
+
+def test_a_node_is_chosen_with_the_targets_own_noise_at_its_position() -> None:
+    drafter = eagle_drafter(shared_model())
+    (tree,) = drafter.propose([begun(drafter, TEXT, temperature=1.0)], [12])
+    paths = row_paths(tree)
+    leaders = {parent: node for node, parent in reversed(list(enumerate(tree.parents)))}
+    for parent, node in leaders.items():
+        logits = own_logits(drafter, TEXT, paths[parent + 1])
+        scores = torch.full((VOCAB,), -torch.inf, dtype=logits.dtype)
+        scores[target_tokens(drafter, torch.arange(len(logits)))] = logits
+        token, _ = sampler(1.0).draw(scores, len(TEXT) + len(paths[parent + 1]))
+        assert tree.tokens[node] == token
 
 
 def test_nothing_is_drafted_before_the_first_features() -> None:

@@ -7,7 +7,13 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from outrider.targets.base import Rows, ScoredRows
-from outrider.tuning.measure import LONG_CONTEXT, MOST_BATCH_ROWS, SHORT_CONTEXT, measure_passes
+from outrider.tuning.measure import (
+    LONG_CONTEXT,
+    MOST_BATCH_ROWS,
+    SHORT_CONTEXT,
+    glance,
+    measure_passes,
+)
 from support.scripted import ScriptedTarget
 
 Cost = Callable[[int, int, int], float]
@@ -106,3 +112,24 @@ def test_no_sequence_stays_open_and_none_is_grown() -> None:
     with pytest.raises(RuntimeError, match="out of memory"):
         measure_passes(target, clock=target.clock)
     assert target.held == {}
+
+
+def test_a_glance_tells_how_rows_compare() -> None:
+    target = TimedTarget(linear)
+    points = glance(target, clock=target.clock)
+    assert [point.rows for point in points] == [1, 2, 4, 8]
+    for point in points:
+        assert point.seconds == pytest.approx(linear(point.rows, point.context, 0))
+
+
+def test_a_glance_at_a_slow_model_ends_soon_and_leaves_nothing_open() -> None:
+    target = TimedTarget(lambda rows, context, _: 1.0)
+    assert not glance(target, clock=target.clock)
+    assert target.now < 3
+    assert not target.held
+
+
+def test_the_first_pass_of_a_shape_does_not_count() -> None:
+    target = TimedTarget(lambda rows, context, index: 0.05 if index < 5 else 0.001)
+    found = [point.seconds for point in glance(target, clock=target.clock)]
+    assert found == pytest.approx([0.001] * 4)

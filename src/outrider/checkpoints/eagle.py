@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from outrider.checkpoints.base import Checkpoint
 from outrider.checkpoints.files import WEIGHTS, read_weights, write_json, write_tensors
-from outrider.checkpoints.llama import read_layers, write_layers, write_rope
+from outrider.checkpoints.llama import or_default, read_layers, write_layers, write_rope
 from outrider.checkpoints.tensors import without_needless_maps
 from outrider.errors import LoadError, OptionError
 from outrider.heads.config import EagleConfig
@@ -54,18 +54,28 @@ def read_eagle(folder: Path, values: Mapping[str, Any]) -> Checkpoint:
             f"cannot load {folder}: it holds no trained head of a known kind "
             f"(a whole model drafts as model:{folder})"
         )
-    fields = read_layers(folder, values) | {
+    config = EagleConfig(**_fields(folder, values, tensors))
+    kept = without_needless_maps(tensors, config.vocab_size, config.draft_vocab_size)
+    return Checkpoint(config=config, tensors=kept, format="eagle")
+
+
+def _fields(folder: Path, values: Mapping[str, Any], tensors: Tensors) -> dict[str, Any]:
+    """Return the fields of the head's configuration: some are told by the tensors alone."""
+    fields = read_layers(folder, values)
+    fields |= {
+        "target_hidden_size": or_default(values, "target_hidden_size", fields["hidden_size"]),
+        "draft_vocab_size": or_default(values, "draft_vocab_size", fields["vocab_size"]),
+        "owns_embeddings": "embed_tokens.weight" in tensors,
         # The code has no biases whatever the configuration says; others who write this format do.
         "attention_bias": f"{_FIRST}self_attn.o_proj.bias" in tensors,
         "mlp_bias": f"{_FIRST}mlp.down_proj.bias" in tensors,
-        "owns_embeddings": "embed_tokens.weight" in tensors,
-    }
+    } | {flag: or_default(values, flag, False) for flag in NORM_FLAGS}
     if any(".hidden_norm." in name for name in tensors) or "lm_head.weight" in tensors:
-        fields |= _fields_3(folder, values, fields)
-    else:
-        fields |= _fields_1(values, fields)
-    tensors = without_needless_maps(tensors, fields["vocab_size"], fields["draft_vocab_size"])
-    return Checkpoint(config=EagleConfig(**fields), tensors=tensors, format="eagle")
+        layers = _read_layer_ids(folder, values)
+        return fields | {"version": 3, "feature_layers": layers, "owns_head": True}
+    has_bias = or_default(values, "bias", True)
+    first = {"version": 1, "feature_layers": (NORMED,), "owns_head": False, "fc_bias": has_bias}
+    return fields | first
 
 
 def _canonical(tensors: Tensors) -> Tensors:
@@ -75,27 +85,6 @@ def _canonical(tensors: Tensors) -> Tensors:
     }
     # Frequencies of the rotation, which old versions of Transformers kept with the weights.
     return {name: one for name, one in renamed.items() if not name.endswith("rotary_emb.inv_freq")}
-
-
-def _fields_1(values: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "version": 1,
-        "target_hidden_size": fields["hidden_size"],
-        "draft_vocab_size": fields["vocab_size"],
-        "feature_layers": (NORMED,),
-        "fc_bias": values.get("bias", True),
-        "owns_head": False,
-    } | {flag: values.get(flag, False) for flag in NORM_FLAGS}
-
-
-def _fields_3(folder: Path, values: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "version": 3,
-        "target_hidden_size": values.get("target_hidden_size") or fields["hidden_size"],
-        "draft_vocab_size": values.get("draft_vocab_size") or fields["vocab_size"],
-        "feature_layers": _read_layer_ids(folder, values),
-        "owns_head": True,
-    } | {flag: values.get(flag, False) for flag in NORM_FLAGS}
 
 
 def _read_layer_ids(folder: Path, values: Mapping[str, Any]) -> tuple[int, ...] | None:

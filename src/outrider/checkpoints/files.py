@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import tempfile
+import uuid
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -141,13 +141,12 @@ def new_folder(folder: Path) -> Iterator[Path]:
         raise OptionError(f"{folder} is a file; name a new folder")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        building = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+        building = folder.parent / f".{folder.name}.{uuid.uuid4().hex}"
+        building.mkdir()
     except OSError as error:
         raise OptionError(f"cannot write {folder}: {error.strerror or error}") from error
     try:
         yield building
-        # A temporary folder is its owner's alone; a written one is as any other.
-        building.chmod(folder.parent.stat().st_mode & 0o777)
         os.replace(building, folder)
     except OSError as error:
         raise OptionError(f"cannot write {folder}: {error.strerror or error}") from error

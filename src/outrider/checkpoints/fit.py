@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from outrider.checkpoints.base import Checkpoint
 from outrider.errors import LoadError, VocabularyMismatchError
 from outrider.heads.config import EagleConfig, MedusaConfig
 
@@ -53,3 +55,19 @@ def _check_layers(config: EagleConfig, depth: int, name: str) -> None:
             raise LoadError(
                 f"{name} reads what enters layer {layer}, but the target has {depth} layers"
             )
+
+
+def require_own_target(checkpoint: Checkpoint, target: str, name: str) -> None:
+    """Raise LoadError if the head was trained along with a model, and the target is another.
+
+    `target` is what the user calls the target: a folder, or a name.
+    """
+    own = checkpoint.target
+    if not checkpoint.changes_target or own is None:
+        return
+    paths = [Path(one).expanduser().resolve() for one in (own, target)]
+    if own != target and paths[0] != paths[1]:
+        raise LoadError(
+            f"{name} is {checkpoint.title}: its heads belong to the model they were trained with, "
+            f"which is another target than {target}; decode from that one: --target {own}"
+        )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from outrider.checkpoints.base import Format, Kind
-from outrider.checkpoints.fit import check_fit, resolve
+from outrider.checkpoints.fit import check_fit, require_own_target, resolve
 from outrider.checkpoints.read import load_head
 from outrider.errors import OutriderError
 from outrider.heads.config import EagleConfig, MedusaConfig
@@ -43,14 +43,17 @@ class HeadReport:
     """Why it does not fit the target."""
 
 
-def inspect_head(spec: str, kind: Kind | None, target: PreTrainedConfig) -> HeadReport:
+def inspect_head(
+    spec: str, kind: Kind | None, target: str, target_config: PreTrainedConfig
+) -> HeadReport:
     """Report on a trained head beside a target; raises LoadError for one that cannot be read."""
     checkpoint = load_head(spec, kind)
     config, problem = checkpoint.config, None
     try:
-        check_fit(config, target, spec)
+        check_fit(config, target_config, spec)
+        require_own_target(checkpoint, target, spec)
         if isinstance(config, EagleConfig):
-            config = resolve(config, target, spec)
+            config = resolve(config, target_config, spec)
     except OutriderError as error:
         problem = str(error)
     floating = [one for one in checkpoint.tensors.values() if one.dtype.is_floating_point]

@@ -45,6 +45,12 @@ def read_layers(folder: Path, values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def or_default(values: Mapping[str, Any], name: str, default: Any) -> Any:
+    """Return a value, or the default where it is absent or null."""
+    found = values.get(name)
+    return default if found is None else found
+
+
 def _read_rope(folder: Path, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the rotation's parameters in one table, wherever Transformers of any age put them."""
     rope = values.get("rope_parameters", values.get("rope_scaling", {}))

@@ -9,7 +9,7 @@ from typing import Any
 from outrider.checkpoints.base import Checkpoint
 from outrider.checkpoints.eagle import LAYER_IDS, NORM_FLAGS, as_layers
 from outrider.checkpoints.files import WEIGHTS, read_weights, write_json, write_tensors
-from outrider.checkpoints.llama import read_layers, write_layers
+from outrider.checkpoints.llama import or_default, read_layers, write_layers
 from outrider.checkpoints.tensors import without_needless_maps
 from outrider.errors import LoadError, OptionError
 from outrider.heads.config import EagleConfig
@@ -47,16 +47,15 @@ def read_speculators(folder: Path, values: Mapping[str, Any]) -> Checkpoint:
     ids = values.get(LAYER_IDS)
     fields |= {
         "version": 3,
-        "target_hidden_size": values.get("target_hidden_size") or fields["hidden_size"],
-        "draft_vocab_size": values.get("draft_vocab_size") or fields["vocab_size"],
+        "target_hidden_size": or_default(values, "target_hidden_size", fields["hidden_size"]),
+        "draft_vocab_size": or_default(values, "draft_vocab_size", fields["vocab_size"]),
         "feature_layers": None if ids is None else as_layers(folder, ids),
         "owns_embeddings": "embed_tokens.weight" in tensors,
         "owns_head": True,
-    } | {flag: values.get(flag, False) for flag in NORM_FLAGS}
-    kept = without_needless_maps(tensors, fields["vocab_size"], fields["draft_vocab_size"])
-    return Checkpoint(
-        config=EagleConfig(**fields), tensors=kept, format="speculators", target=_verifier(values)
-    )
+    } | {flag: or_default(values, flag, False) for flag in NORM_FLAGS}
+    config = EagleConfig(**fields)
+    kept = without_needless_maps(tensors, config.vocab_size, config.draft_vocab_size)
+    return Checkpoint(config=config, tensors=kept, format="speculators", target=_verifier(values))
 
 
 def _verifier(values: Mapping[str, Any]) -> str | None:
@@ -82,7 +81,9 @@ def write_speculators(
         )
     if checkpoint.target is None:
         raise OptionError("speculators names the target of a head: say which with --target")
-    write_json(folder, _describe(config, checkpoint.target, target_architectures))
+    dtype = str(checkpoint.tensors["fc.weight"].dtype).removeprefix("torch.")
+    described = _describe(config, checkpoint.target, target_architectures)
+    write_json(folder, described | {"dtype": dtype})
     write_tensors(folder / WEIGHTS, checkpoint.tensors)
 
 

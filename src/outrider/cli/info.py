@@ -11,8 +11,10 @@ from rich.table import Table
 
 from outrider.cli import options as cli
 from outrider.cli.chatter import chatter
+from outrider.targets.base import NORMED
 
 if TYPE_CHECKING:
+    from outrider.checkpoints.inspection import HeadReport
     from outrider.targets.inspection import ModelReport, PairReport
 
 
@@ -66,7 +68,12 @@ def _properties(model: ModelReport) -> list[tuple[str, str]]:
 
 
 def _pair(report: PairReport) -> list[tuple[str, str]]:
-    lines = [] if report.drafter is not None else [("drafter", f"{report.drafter_kind} (no model)")]
+    if report.head is not None:
+        lines = _head(report.head)
+    elif report.drafter is None:
+        lines = [("drafter", f"{report.drafter_kind} (no model)")]
+    else:
+        lines = []
     if report.vocabulary is not None:
         how = "checked id by id" if report.vocabulary.is_checked else "only sizes were compared"
         lines.append(("shared ids", f"{_count(report.vocabulary.shared_ids)}, {how}"))
@@ -75,6 +82,30 @@ def _pair(report: PairReport) -> list[tuple[str, str]]:
     lines.append(("memory at full context", _size(report.total_bytes)))
     reasons = "; ".join(report.unsupported)
     return [*lines, ("supported", f"no: {reasons}" if reasons else "yes")]
+
+
+def _head(head: HeadReport) -> list[tuple[str, str]]:
+    many = f"{head.heads} heads of " if head.heads is not None else ""
+    changed = ", which was trained along with it" if head.changes_target else ""
+    return [
+        ("drafter", f"{head.title} in {head.format} format, {head.spec}"),
+        ("head layers", f"{many}{head.layers}"),
+        (
+            "head parameters",
+            f"{_count(head.parameters)}, {_size(head.weight_bytes)} in {head.dtype}",
+        ),
+        ("reads the target's state", _reads(head.feature_layers)),
+        ("drafts", f"{_count(head.draft_vocabulary)} of {_count(head.vocabulary)} token ids"),
+        ("trained for", f"{head.trained_for or 'unknown'}{changed}"),
+    ]
+
+
+def _reads(layers: tuple[int, ...] | None) -> str:
+    if layers is None:
+        return "of layers its depth decides"
+    if layers == (NORMED,):
+        return "after the final norm"
+    return f"entering layers {', '.join(map(str, layers))}"
 
 
 def _count(number: int | None) -> str:

@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from outrider import __version__
+from outrider.cli.export import export
 from outrider.cli.generate import generate
 from outrider.cli.info import info
 from outrider.cli.tune import tune
@@ -37,6 +38,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+app.command()(export)
 app.command()(generate)
 app.command()(info)
 app.command()(tune)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from outrider.errors import LoadError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
@@ -71,15 +68,12 @@ def read_head(spec: DrafterSpec, target: str, target_config: PreTrainedConfig) -
     """
     if spec.kind not in ("eagle", "medusa"):
         return None
-    from outrider.checkpoints.read import find_folder, load_head
+    from outrider.checkpoints.fit import require_own_target
+    from outrider.checkpoints.read import load_head
 
     assert spec.argument is not None
     head = load_head(spec.argument, spec.kind, target_config)
-    if head.changes_target and find_folder(spec.argument) != Path(target).expanduser():
-        raise LoadError(
-            f"{spec.argument} is {head.title}: its heads belong to the model beside them, which is "
-            f"another target than {target}; decode from that one: --target {spec.argument}"
-        )
+    require_own_target(head, target, spec.argument)
     return head
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import TYPE_CHECKING, Any
 
-from outrider.checkpoints.base import Kind
 from outrider.checkpoints.inspection import HeadReport, inspect_head
-from outrider.drafters.spec import DrafterSpec, parse_spec
+from outrider.drafters.spec import parse_spec
 from outrider.drafters.vocabulary import VocabularyMatch, compare_vocabularies
 from outrider.errors import UnsupportedModelError, VocabularyMismatchError
 from outrider.targets.capabilities import (
@@ -146,10 +145,11 @@ def inspect_pair(
     kind = drafter_spec.kind
     wanted = parse_dtype(dtype)
     target_report, target_tokenizer = _inspect_model(target, wanted, trust_remote_code)
-    if kind in get_args(Kind):
-        return PairReport(
-            target_report, kind, head=_inspect_head(target, drafter_spec, trust_remote_code)
-        )
+    if kind in ("eagle", "medusa"):
+        assert drafter_spec.argument is not None
+        config = load_config(target, trust_remote_code=trust_remote_code)
+        head = inspect_head(drafter_spec.argument, kind, target, config)
+        return PairReport(target_report, kind, head=head)
     if kind != "model":
         return PairReport(target_report, kind)
     assert drafter_spec.argument is not None
@@ -161,12 +161,6 @@ def inspect_pair(
     except VocabularyMismatchError as error:
         return PairReport(target_report, kind, draft_report, vocabulary_problem=str(error))
     return PairReport(target_report, kind, draft_report, match)
-
-
-def _inspect_head(target: str, drafter: DrafterSpec, trust_remote_code: bool) -> HeadReport:
-    assert drafter.argument is not None
-    config = load_config(target, trust_remote_code=trust_remote_code)
-    return inspect_head(drafter.argument, cast("Kind", drafter.kind), config)
 
 
 def _inspect_model(

@@ -26,10 +26,12 @@ BATCH_ROWS = (1, 2, 4, 8, 16, 32)
 MOST_BATCH_ROWS = 64
 BATCHES = (2, 4, 8)
 SHORT_CONTEXT, LONG_CONTEXT = 64, 1024
+GLANCED_ROWS = (1, 2, 4, 8)
 
 _ROUNDS = 8  # the first of which allocates, compiles and proves
 _OPENING = 0.1  # of the time, for reading the long context, and as much for a batch's contexts
 _LEAST_LONG = 128
+_GLANCES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,30 @@ def measure_passes(
             if shape is shapes[0]:
                 progress(f"measuring passes, round {turn + 1} of {_ROUNDS}")
             shape.taken.append(_run(target, shape.work, clock))
+    return tuple(shape.point(target) for shape in shapes if shape.taken)
+
+
+def glance(
+    target: Target, *, seconds: float = 0.4, clock: Clock = time.perf_counter
+) -> tuple[PassPoint, ...]:
+    """Time a few passes of one sequence, in a fraction of a second, where nothing is known.
+
+    What it tells is rough, and enough not to begin with drafts that cannot pay. A model too slow
+    for it gives no points.
+    """
+    deadline = clock() + seconds
+    with ExitStack() as stack:
+        texts = _Texts(target, Random(0), stack)
+        room = min(GLANCED_ROWS[-1], target.max_positions - 1)
+        sequence = texts.open(1, room)
+        work = [texts.rows(sequence, rows) for rows in GLANCED_ROWS if rows <= room]
+        shapes = [_Shape(1, [part]) for part in work]
+        for turn, shape in itertools.product(range(_GLANCES), shapes):
+            if clock() >= deadline:
+                break
+            taken = _run(target, shape.work, clock)
+            if turn:  # the first allocates
+                shape.taken.append(taken)
     return tuple(shape.point(target) for shape in shapes if shape.taken)
 
 

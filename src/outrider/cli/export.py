@@ -1,0 +1,85 @@
+"""`outrider export`: write a trained head in the format of another program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from outrider.cli import options as cli
+from outrider.cli.chatter import chatter
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
+
+    from outrider.checkpoints.base import Checkpoint
+
+HeadArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="DRAFTER",
+        help="eagle:PATH, medusa:PATH or PATH: the folder of a trained head, or the hub id of one "
+        "that was downloaded.",
+    ),
+]
+FormatOption = Annotated[
+    Literal["native", "eagle", "medusa", "speculators"],
+    typer.Option(
+        help="speculators: EAGLE-3 for vLLM; eagle, medusa: the original code's; native: ours."
+    ),
+]
+OutOption = Annotated[
+    Path, typer.Option(metavar="FOLDER", help="A new folder, written whole or not at all.")
+]
+MadeForOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MODEL",
+        help="The target: the head must fit it, and its name goes into the files. By default what "
+        "the head's own files say.",
+    ),
+]
+
+
+def export(
+    drafter: HeadArgument,
+    format: FormatOption,
+    out: OutOption,
+    target: MadeForOption = None,
+    trust_remote_code: cli.TrustOption = False,
+) -> None:
+    """Write a trained head in another format: speculators for vLLM, or the original code's.
+
+    Example: outrider export eagle:HEAD --format speculators --out NEW --target MODEL
+    """
+    with chatter():
+        from outrider.checkpoints.write import write_checkpoint
+
+        config = _target_config(target, trust_remote_code)
+        checkpoint = _load(drafter, config)
+        if target is not None:
+            checkpoint = checkpoint.for_target(target)
+        files = write_checkpoint(checkpoint, format, out, config)
+    typer.echo(f"{checkpoint.title}, read from {checkpoint.format} format")
+    for file in files:
+        typer.echo(f"wrote {out / file}")
+
+
+def _target_config(target: str | None, trust_remote_code: bool) -> PreTrainedConfig | None:
+    if target is None:
+        return None
+    from outrider.targets.loading import load_config
+
+    return load_config(target, trust_remote_code=trust_remote_code)
+
+
+def _load(drafter: str, target: PreTrainedConfig | None) -> Checkpoint:
+    """Read `eagle:PATH`, `medusa:PATH` or a path by itself."""
+    from outrider.checkpoints.read import load_head
+
+    if drafter.startswith("eagle:"):
+        return load_head(drafter.removeprefix("eagle:"), "eagle", target)
+    if drafter.startswith("medusa:"):
+        return load_head(drafter.removeprefix("medusa:"), "medusa", target)
+    return load_head(drafter, None, target)
