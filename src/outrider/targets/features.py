@@ -52,7 +52,7 @@ class FeatureTap:
         whose layers cannot be told apart.
         """
         self.layers = tuple(layers)
-        self._base = base_model(model)
+        self.base = base_model(model)
         self._layers = decoder_layers(model)
         self._states: dict[int, Tensor] = {}
         for layer in self.layers:
@@ -88,7 +88,7 @@ class FeatureTap:
             self._states[layer] = output if isinstance(output, Tensor) else output[0]
 
         if layer == NORMED:
-            handle = self._base.register_forward_hook(keep_output)
+            handle = self.base.register_forward_hook(keep_output)
         elif layer == len(self._layers):
             handle = self._layers[-1].register_forward_hook(keep_output)
         else:

@@ -1,0 +1,128 @@
+"""Lessons for EAGLE heads: EAGLE-3 unrolled as it will draft, EAGLE-1 one step by features.
+
+Token t + 1 stands beside the features of token t, and step j, counted from 0, guesses token
+t + 2 + j. So the target's word on that guess is what it says after token t + 1 + j.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from outrider.checkpoints.base import Checkpoint
+from outrider.errors import OptionError
+from outrider.heads.eagle import EagleHead
+from outrider.training.base import Batch, Lesson, Marks
+from outrider.training.losses import Loss, acceptance, find_loss
+from outrider.training.teacher import Lecture, Teacher
+from outrider.training.unroll import UnrolledAttention
+
+_FADING = 0.8  # a step's weight next to that of the step before
+
+
+class Eagle3Lesson(Lesson):
+    """Trains an EAGLE-3 head on its own drafts of `steps` tokens (2503.01840, section 3.2)."""
+
+    def __init__(
+        self, head: EagleHead, teacher: Teacher, *, steps: int = 5, loss: str = "hybrid"
+    ) -> None:
+        if steps < 1:
+            raise OptionError(f"steps is {steps}, must be at least 1")
+        self.module = head
+        self._head = head
+        self._teacher = teacher
+        self._steps = steps
+        self._loss: Loss = find_loss(loss)
+        self._embed: Any = teacher.model.get_input_embeddings()
+        if head.embed_tokens is not None:
+            head.embed_tokens.requires_grad_(False)
+
+    def marks(self, batch: Batch) -> Marks:
+        lecture = self._teacher.teach(batch)
+        size, length = batch.ids.shape
+        attention = UnrolledAttention(size, length)
+        dtype = self._head.fc.weight.dtype
+        hidden = self._head.fuse(lecture.features.flatten(0, 1).to(dtype))
+        places = torch.arange(length, device=batch.ids.device).repeat(size)
+        losses, alphas, matches = [], [], []
+        weights = [_FADING**step for step in range(self._steps)]
+        for step in range(self._steps):
+            tokens = _shifted(batch.ids, step + 1).flatten()
+            embeddings = self._head.embed(tokens, self._embed).to(dtype)
+            output = self._head(embeddings, hidden, places + step, attention)
+            hidden = output.state
+            loss, alpha, match = self._step(output.output, batch, lecture, step)
+            losses.append(loss)
+            alphas.append(alpha)
+            matches.append(match)
+        total = sum(weight * loss for weight, loss in zip(weights, losses, strict=True))
+        return Marks(torch.as_tensor(total) / sum(weights), tuple(alphas), tuple(matches))
+
+    def _step(
+        self, output: Tensor, batch: Batch, lecture: Lecture, step: int
+    ) -> tuple[Tensor, float, float]:
+        """Return the loss of a step, its mean acceptance, and the share of likeliest tokens."""
+        counts = _shifted(batch.counts, step + 2).flatten().nonzero().flatten()
+        if not len(counts):
+            return output.sum() * 0, 0.0, 0.0
+        answers = self._teacher.answers(lecture.normed.flatten(0, 1)[counts + step + 1])
+        logits = self._head.logits(output[counts])
+        alpha = acceptance(answers.p, logits.detach())
+        match = (logits.argmax(-1) == answers.p.argmax(-1)) & answers.is_known
+        # Where the target's likeliest token cannot be drafted there is nothing to be learnt.
+        rows = self._loss(answers.p, logits) * answers.is_known
+        return rows.sum() / len(counts), float(alpha.mean()), float(match.float().mean())
+
+    def finished(self) -> Checkpoint:
+        tensors = {name: part.detach().cpu() for name, part in self._head.state_dict().items()}
+        return Checkpoint(config=self._head.config, tensors=tensors)
+
+
+class Eagle1Lesson(Lesson):
+    """Trains an EAGLE-1 head to foretell features, and through them tokens (2401.15077)."""
+
+    _TOKENS = 0.1  # weight of the tokens next to that of the features
+    _NOISE = 0.2
+
+    def __init__(self, head: EagleHead, teacher: Teacher) -> None:
+        self.module = head
+        self._head = head
+        self._teacher = teacher
+        self._embed: Any = teacher.model.get_input_embeddings()
+        get_output: Any = teacher.model.get_output_embeddings
+        self._output_layer = get_output()
+
+    def marks(self, batch: Batch) -> Marks:
+        lecture = self._teacher.teach(batch)
+        size, length = batch.ids.shape
+        dtype = self._head.fc.weight.dtype
+        features = lecture.features.flatten(0, 1).to(dtype)
+        if self._head.training:
+            noise = torch.rand_like(features) - 0.5
+            features = features + noise * (self._NOISE * 512 / length)
+        places = torch.arange(length, device=batch.ids.device).repeat(size)
+        embeddings = self._head.embed(_shifted(batch.ids, 1).flatten(), self._embed).to(dtype)
+        output = self._head(embeddings, features, places, UnrolledAttention(size, length))
+        rows = _shifted(batch.counts, 2).flatten().nonzero().flatten()
+        if not len(rows):
+            return Marks(output.output.sum() * 0, (0.0,), (0.0,))
+        wanted = lecture.normed.flatten(0, 1)[rows + 1].to(dtype)
+        answers = self._teacher.answers(lecture.normed.flatten(0, 1)[rows + 1])
+        logits = self._output_layer(output.output[rows]).float()
+        closeness = functional.smooth_l1_loss(output.output[rows], wanted)
+        tokens = -(answers.p * logits.log_softmax(dim=-1)).sum(dim=-1).mean()
+        alpha = acceptance(answers.p, logits.detach()).mean()
+        match = (logits.argmax(-1) == answers.p.argmax(-1)).float().mean()
+        return Marks(closeness + self._TOKENS * tokens, (float(alpha),), (float(match),))
+
+    def finished(self) -> Checkpoint:
+        tensors = {name: part.detach().cpu() for name, part in self._head.state_dict().items()}
+        return Checkpoint(config=self._head.config, tensors=tensors)
+
+
+def _shifted(rows: Tensor, by: int) -> Tensor:
+    """Return rows [B, T] moved to the left, filled up with zeros."""
+    return functional.pad(rows[:, by:], (0, min(by, rows.shape[1])))

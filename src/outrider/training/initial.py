@@ -1,0 +1,66 @@
+"""Where training begins: heads that take over from the target what they can."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from outrider.heads.config import EagleConfig
+from outrider.heads.eagle import EagleHead
+
+_SPREAD = 0.02
+
+
+def default_eagle_config(model: PreTrainedModel, draft_vocab_size: int) -> EagleConfig:
+    """Return the configuration of an EAGLE-3 head that is shaped like one layer of the target."""
+    config = model.config.get_text_config(decoder=True)
+    heads = config.num_attention_heads
+    depth = config.num_hidden_layers
+    return EagleConfig(
+        version=3,
+        hidden_size=config.hidden_size,
+        target_hidden_size=config.hidden_size,
+        intermediate_size=config.intermediate_size,
+        num_attention_heads=heads,
+        num_key_value_heads=getattr(config, "num_key_value_heads", None) or heads,
+        head_dim=getattr(config, "head_dim", None) or config.hidden_size // heads,
+        vocab_size=config.vocab_size,
+        draft_vocab_size=draft_vocab_size,
+        max_position_embeddings=config.max_position_embeddings,
+        feature_layers=(2, depth // 2, depth - 3),
+        owns_embeddings=False,
+        owns_head=True,
+        rms_norm_eps=getattr(config, "rms_norm_eps", 1e-6),
+        rope_parameters=dict(getattr(config, "rope_parameters", None) or {}),
+    )
+
+
+@torch.no_grad()
+def initial_eagle_head(
+    config: EagleConfig, model: PreTrainedModel, maps: dict[str, Tensor], seed: int = 0
+) -> EagleHead:
+    """Return a head to be trained, in float32.
+
+    `maps` are `d2t` and `t2d`, empty where all ids are drafted. Its output layer and last norm are
+    the target's own; the rest is random.
+    """
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        head = EagleHead(config).float()
+        for name, parameter in head.named_parameters():
+            if parameter.dim() > 1:
+                parameter.normal_(0.0, _SPREAD)
+            elif name.endswith("bias"):
+                parameter.zero_()
+    if head.d2t is not None and head.t2d is not None:
+        head.d2t.copy_(maps["d2t"])
+        head.t2d.copy_(maps["t2d"])
+    get_output: Any = model.get_output_embeddings
+    weight = get_output().weight.float()
+    ids = head.target_ids
+    if head.lm_head is not None and weight.shape[1] == config.hidden_size:
+        head.lm_head.weight.copy_(weight if ids is None else weight[ids])
+    return head

@@ -1,0 +1,80 @@
+"""The target as a teacher: its hidden states of a batch, and what it says after each token."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from outrider.targets.base import NORMED
+from outrider.targets.features import FeatureTap, side_by_side
+from outrider.training.base import Batch
+
+_ROWS = 512  # whose logits over the whole vocabulary are held at once
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lecture:
+    """What a target makes of a batch: `features` [B, T, F] and `normed` [B, T, H]."""
+
+    features: Tensor
+    normed: Tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Answers:
+    """What the target says at some rows, to a drafter that knows D of its token ids.
+
+    `p` [R, D] is the target's probability of each of them. `is_known` [R] says whether the
+    target's likeliest token is among them.
+    """
+
+    p: Tensor
+    is_known: Tensor
+
+
+class Teacher:
+    """A frozen target that is asked batch by batch."""
+
+    def __init__(
+        self, model: PreTrainedModel, layers: Sequence[int], ids: Tensor | None = None
+    ) -> None:
+        """`layers` are those whose states are the features; `ids` the token ids drafted, if not
+        all of them are.
+        """
+        self.model = model
+        self.ids = ids
+        self._layers = tuple(layers)
+        self._tap = FeatureTap(model, (*layers, NORMED))
+        get_output: Any = model.get_output_embeddings  # untyped there
+        self._head = get_output()
+
+    @torch.no_grad()
+    def teach(self, batch: Batch) -> Lecture:
+        """Run the target over a batch; padding comes last, so that no token sees it."""
+        base: Any = self._tap.base
+        with self._tap.on():
+            base(input_ids=batch.ids, use_cache=False)
+        *states, normed = self._tap.states()
+        return Lecture(side_by_side(states) if states else normed, normed)
+
+    @torch.no_grad()
+    def answers(self, normed: Tensor) -> Answers:
+        """Return what the target says at rows of its own final states [R, H]."""
+        known, kept = [], []
+        for rows in normed.split(_ROWS):  # type: ignore[no-untyped-call]
+            logits = self._head(rows).float()
+            likeliest = logits.argmax(dim=-1)
+            whole = logits.logsumexp(dim=-1, keepdim=True)
+            if self.ids is not None:
+                logits = logits[:, self.ids]
+            kept.append((logits - whole).exp_())
+            known.append(likeliest)
+        p, likeliest = torch.cat(kept), torch.cat(known)
+        if self.ids is None:
+            return Answers(p, torch.ones_like(likeliest, dtype=torch.bool))
+        return Answers(p, torch.isin(likeliest, self.ids))

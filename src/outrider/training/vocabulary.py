@@ -1,0 +1,84 @@
+"""The token ids a drafter with a reduced vocabulary may draft: those the target writes most."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from outrider.errors import OptionError
+from outrider.training.base import Sample
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DraftVocabulary:
+    """The maps between D drafted ids and the V ids of the target, as EAGLE-3 heads keep them."""
+
+    d2t: Tensor
+    """[D] int64: how far above its draft id each target id lies; the target's is i + d2t[i]."""
+    t2d: Tensor
+    """[V] bool: the target's ids that can be drafted."""
+    coverage: float
+    """The share of the tokens counted that can be drafted: no drafter with these ids has more."""
+
+    @property
+    def ids(self) -> Tensor:
+        """The target's ids that can be drafted, in order [D]."""
+        return self.t2d.nonzero().flatten()
+
+
+def draft_vocabulary(
+    samples: Iterable[Sample], size: int, vocab_size: int, always: Sequence[int] = ()
+) -> DraftVocabulary:
+    """Choose the `size` ids that samples teach most often, and those of `always` before all others.
+
+    Prompts do not count. Of ids seen equally often the lowest comes first, so that where fewer
+    were seen than are wanted, the lowest unseen ones fill up. Raises OptionError for sizes that do
+    not fit, ids outside the vocabulary, and samples that teach nothing.
+    """
+    import torch
+
+    counts = _counts(samples, vocab_size)
+    wanted = set(always)
+    if not wanted <= set(range(vocab_size)):
+        outside = sorted(wanted - set(range(vocab_size)))
+        raise OptionError(f"always holds id {outside[0]}: expected 0 to {vocab_size - 1}")
+    if not max(1, len(wanted)) <= size <= vocab_size:
+        least = max(1, len(wanted))
+        raise OptionError(f"the draft vocabulary has {size} ids: expected {least} to {vocab_size}")
+    ranks = counts.clone()
+    ranks[sorted(wanted)] = int(counts.max()) + 1
+    chosen = torch.sort(ranks, descending=True, stable=True).indices[:size].sort().values
+    t2d = torch.zeros(vocab_size, dtype=torch.bool)
+    t2d[chosen] = True
+    coverage = float(counts[chosen].sum() / counts.sum())
+    return DraftVocabulary(chosen - torch.arange(size), t2d, coverage)
+
+
+def _counts(samples: Iterable[Sample], vocab_size: int) -> Tensor:
+    """Return how often each id is taught [V]."""
+    import torch
+
+    counts = torch.zeros(vocab_size, dtype=torch.long)
+    for part in _parts(samples):
+        ids = torch.tensor(part)
+        low, high = int(ids.min()), int(ids.max())
+        if low < 0 or high >= vocab_size:
+            wrong = low if low < 0 else high
+            raise OptionError(f"the samples hold id {wrong}: expected 0 to {vocab_size - 1}")
+        counts += torch.bincount(ids, minlength=vocab_size)
+    if not int(counts.sum()):
+        raise OptionError("the samples hold no tokens to learn: no draft vocabulary comes of them")
+    return counts
+
+
+def _parts(samples: Iterable[Sample], size: int = 1000) -> Iterable[list[int]]:
+    """Yield the ids taught, those of many samples together, none of the parts empty."""
+    taught = [sample.ids[sample.prompt_tokens :] for sample in samples]
+    for start in range(0, len(taught), size):
+        if part := list(chain.from_iterable(taught[start : start + size])):
+            yield part
