@@ -73,6 +73,21 @@ class DraftTree:
 NO_DRAFT = DraftTree()
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidates:
+    """The children that each of R nodes may have, `count` of them, in the order they are tried.
+
+    The likeliest come first; with `q`, the order is that in which they were drawn, each from its
+    row's law without those before it.
+    """
+
+    tokens: list[list[int]]
+    chances: list[list[float]]
+    """The drafter's estimate that each is accepted, given that its parent is."""
+    q: Tensor | None = None
+    """[R, V] on the CPU: the law of each row before anything was drawn, if drafts need one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Verification:
     """What a rule made of a tree: the accepted nodes from the root down, and the token after them.

@@ -124,3 +124,26 @@ def test_a_token_changes_a_bounded_number_of_counts_in_the_most_repetitive_text(
     automaton.append(7)
     assert sum(old != new for old, new in zip(before, automaton._count, strict=False)) <= 16
     assert automaton.favourite(START)[0] == 7
+
+
+@given(TEXTS)
+def test_the_other_continuations_have_the_shares_that_a_plain_search_finds(text: list[int]) -> None:
+    automaton = SuffixAutomaton(text)
+    for start in range(len(text)):
+        for end in range(start + 1, len(text) + 1):
+            part = text[start:end]
+            state = find(automaton, part)
+            followers = [text[e] for e in occurrences(text, part) if e < len(text)]
+            rest = set(followers) - {favourite(text, part)}
+            found = {token: share for token, _, share in automaton.others(state)}
+            total = len(occurrences(text, part))
+            assert found == {token: followers.count(token) / total for token in rest}
+            for token, following, _ in automaton.others(state):
+                assert following == automaton.follow(state, token)
+
+
+def test_a_state_with_many_other_continuations_names_none_of_them() -> None:
+    automaton = SuffixAutomaton([token for i in range(2, 11) for token in (1, i)])
+    assert len(automaton.others(find(automaton, [1]))) == 8
+    automaton = SuffixAutomaton([token for i in range(2, 12) for token in (1, i)])
+    assert automaton.others(find(automaton, [1])) == []

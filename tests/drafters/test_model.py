@@ -95,7 +95,7 @@ def test_a_wrong_draft_costs_only_what_follows_it() -> None:
     assert sum(found.stats.accepted_at[2:]) == 0
 
 
-@pytest.mark.parametrize("kind", ["match", "rejection", "block"])
+@pytest.mark.parametrize("kind", ["match", "rejection", "block", "traversal"])
 def test_the_cache_is_the_committed_text_after_every_round(kind: Rule) -> None:
     """CACHE-3: never a token that was rejected, never one behind a token not read yet."""
     model = TransformersTarget(tiny_model(seed=7, num_hidden_layers=1))
@@ -130,7 +130,7 @@ def test_a_pause_leaves_nothing_stale() -> None:
 def test_q_is_the_law_each_token_was_drawn_from() -> None:
     """DIST-3: it comes with sampled drafts under the rules that reject, and with no others."""
     drafter = draft_model("exact")
-    rules: tuple[Rule, ...] = ("match", "rejection", "block")
+    rules: tuple[Rule, ...] = ("match", "rejection", "block", "traversal")
     for rule in rules:
         state = begin(drafter, temperature=0.7, rule=rule)
         (tree,) = drafter.propose([state], [3])
@@ -146,7 +146,7 @@ def test_q_is_the_law_each_token_was_drawn_from() -> None:
         torch.testing.assert_close(tree.q, (logits / 0.7).softmax(-1))
 
 
-@pytest.mark.parametrize("rule", ["rejection", "block"])
+@pytest.mark.parametrize("rule", ["rejection", "block", "traversal"])
 def test_an_exact_copy_is_always_accepted_by_the_rules_that_reject(rule: Rule) -> None:
     request = make_request(PROMPT, temperature=1.0, max_new_tokens=40)
     found = decode(shared_target(), request, draft_model("exact"), rule=rule)

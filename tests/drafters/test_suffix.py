@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import sys
 from itertools import pairwise
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -15,6 +15,8 @@ from outrider.drafters.base import DraftRequest, DraftSampler
 from outrider.drafters.suffix import SuffixDrafter, SuffixState
 from outrider.drafters.survival import HORIZON
 from outrider.errors import OptionError
+from outrider.trees.layout import children, row_paths
+from outrider.types import DraftTree
 
 TEXTS = st.lists(st.integers(0, 4), max_size=40)
 PASSAGE = list(range(100, 130))
@@ -24,15 +26,22 @@ def request(prompt: list[int]) -> DraftRequest:
     return DraftRequest(tuple(prompt), 1 << 20, cast("DraftSampler", None))
 
 
-def eager(**options: int) -> SuffixDrafter:
+def eager(**options: Any) -> SuffixDrafter:
     """A drafter that drafts on the least hope."""
     return SuffixDrafter(min_probability=0.0, **options)
 
 
-def draft(drafter: SuffixDrafter, state: SuffixState, budget: int = 15) -> list[int]:
+def tree_of(drafter: SuffixDrafter, state: SuffixState, budget: int = 15) -> DraftTree:
     (tree,) = drafter.propose([state], [budget])
-    assert tree.is_chain
     assert tree.q is None
+    assert len(tree) <= budget
+    return tree
+
+
+def draft(drafter: SuffixDrafter, state: SuffixState, budget: int = 15) -> list[int]:
+    """Draft where the text went on in one way only."""
+    tree = tree_of(drafter, state, budget)
+    assert tree.is_chain
     return list(tree.tokens)
 
 
@@ -102,10 +111,59 @@ def test_each_drafted_token_followed_the_one_before_somewhere_in_the_text(
     state = drafter.begin(request(prompt))
     drafter.observe([state], [output])
     text = prompt + output
-    drafted = draft(drafter, state, budget)
+    tree = tree_of(drafter, state, budget)
     pairs = set(pairwise(text))
-    assert len(drafted) <= min(budget, HORIZON)
-    assert all(pair in pairs for pair in pairwise([*text[-1:], *drafted]))
+    assert len(tree) <= min(budget, HORIZON)
+    for path in row_paths(tree):
+        assert all(pair in pairs for pair in pairwise([*text[-1:], *path]))
+    for below in children(tree):
+        assert len({tree.tokens[node] for node in below}) == len(below)
+
+
+@given(TEXTS, st.integers(1, 20))
+def test_chances_fall_from_node_to_node_and_along_every_path(text: list[int], budget: int) -> None:
+    tree = tree_of(eager(), eager().begin(request(text)), budget)
+    assert list(tree.chances or ()) == sorted(tree.chances or (), reverse=True)
+
+
+def test_where_the_text_went_on_in_two_ways_the_draft_branches() -> None:
+    """Three times 1 2 5 6, once 1 2 7 8: each way has its share of what is expected."""
+    text = [1, 2, 5, 6, 3, 1, 2, 7, 8, 3, 1, 2, 5, 6, 3, 1, 2, 5, 6, 4, 1, 2]
+    drafter = eager()
+    tree = tree_of(drafter, drafter.begin(request(text)), 5)
+    assert row_paths(tree)[1:] == [(5,), (5, 6), (5, 6, 3), (7,), (5, 6, 3, 1)]
+    assert tree.chances is not None
+    assert tree.chances[3] == pytest.approx(tree.chances[0] / 3)
+    follower = eager(branches=False)
+    assert draft(follower, follower.begin(request(text)), 5) == [5, 6, 3, 1, 2]
+
+
+def test_branching_follows_the_favourites_where_nothing_else_comes_near() -> None:
+    text = [*PASSAGE, 1, *PASSAGE[:9], 2, *PASSAGE[:12]]
+    drafter, follower = eager(), eager(branches=False)
+    expected = draft(follower, follower.begin(request(text)), 6)
+    assert draft(drafter, drafter.begin(request(text)), 6) == expected == PASSAGE[12:18]
+
+
+@given(TEXTS, st.integers(1, 20))
+def test_a_tree_is_expected_to_bring_at_least_what_a_chain_of_as_many_nodes_does(
+    text: list[int], budget: int
+) -> None:
+    hopes = []
+    for branches in (True, False):
+        drafter = eager(branches=branches)
+        tree = tree_of(drafter, drafter.begin(request(text)), budget)
+        hopes.append(sum(tree.chances or ()))
+    assert hopes[0] >= hopes[1] - 1e-9
+
+
+def test_a_place_with_ever_more_continuations_is_worth_no_branch() -> None:
+    """LIMIT-8: all of them together are likely, none by itself is."""
+    drafter = eager()
+    text = [token for i in range(100, 200) for token in (1, i)]
+    state = drafter.begin(request([*text, 1]))
+    assert len(tree_of(drafter, state, 1)) == 1
+    assert tree_of(drafter, state, 15).is_chain
 
 
 @given(TEXTS, st.lists(TEXTS, max_size=4))
@@ -116,9 +174,10 @@ def test_drafts_do_not_depend_on_whether_rounds_before_proposed(
     drafter = SuffixDrafter()
     asked, idle = drafter.begin(request(prompt)), drafter.begin(request(prompt))
     for output in outputs:
-        draft(drafter, asked)
+        tree_of(drafter, asked)
         drafter.observe([asked, idle], [output, output])
-    assert draft(drafter, asked) == draft(drafter, idle)
+    one, other = tree_of(drafter, asked), tree_of(drafter, idle)
+    assert (one.tokens, one.parents, one.chances) == (other.tokens, other.parents, other.chances)
 
 
 def test_copies_that_fail_are_given_up_though_nothing_in_the_text_speaks_against_them() -> None:
@@ -279,7 +338,7 @@ def test_a_round_costs_the_same_however_long_the_text(changed: int) -> None:
     ],
 )
 def test_an_option_out_of_range_is_named_with_value_and_range(
-    options: dict[str, int], message: str
+    options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(OptionError) as error:
         SuffixDrafter(**options)

@@ -66,7 +66,7 @@ def test_batches_are_the_same_in_other_architectures(architecture: str) -> None:
             assert_same(result, decode(target, request))
 
 
-@pytest.mark.parametrize("rule", ["match", "rejection", "block"])
+@pytest.mark.parametrize("rule", ["match", "rejection", "block", "traversal"])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_neighbours_change_neither_ids_nor_acceptance(temperature: float, rule: Rule) -> None:
     """BATCH-4: one request alone, and with five others."""

@@ -97,7 +97,7 @@ def test_no_choice_changes_the_text(name: str, seed: int, mode: str) -> None:
             assert result.stats.drafter_error is None
 
 
-@pytest.mark.parametrize("rule", ["rejection", "block"])
+@pytest.mark.parametrize("rule", ["rejection", "block", "traversal"])
 @pytest.mark.parametrize("name", ["lookups", "model and lookups"])
 def test_greedy_text_is_the_same_under_the_rules_that_reject(name: str, rule: Any) -> None:
     engine = Engine(shared_target(), ROUTERS[name](0), rule=rule, clock=ErraticClock(5))
@@ -134,7 +134,7 @@ class Recorder(SamplingDrafter):
         return trees
 
 
-@pytest.mark.parametrize("rule", ["rejection", "block"])
+@pytest.mark.parametrize("rule", ["rejection", "block", "traversal"])
 def test_sampled_drafts_are_asked_for_once_and_scored_whole(rule: Any) -> None:
     """DIST-4: the length is settled before a token is drawn."""
     drafter = Recorder()
@@ -152,14 +152,14 @@ def test_sampled_drafts_are_asked_for_once_and_scored_whole(rule: Any) -> None:
     assert [len(tree) for tree in scored] == drafter.asked
 
 
-@pytest.mark.parametrize("rule", ["match", "rejection", "block"])
+@pytest.mark.parametrize("rule", ["match", "rejection", "block", "traversal"])
 def test_lengths_that_are_chosen_leave_the_law_of_sampled_text_alone(rule: Any) -> None:
     drafter = SamplingDrafter(NEAR_LOGITS)
     for clock in (None, ErraticClock(2)):
         assert abs(chi_square_excess(rule, drafter, "auto", clock=clock)) < ALARM
 
 
-@pytest.mark.parametrize("rule", ["rejection", "block"])
+@pytest.mark.parametrize("rule", ["rejection", "block", "traversal"])
 def test_the_law_check_notices_drafts_that_are_cut_by_the_token_drawn(
     rule: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

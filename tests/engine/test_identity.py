@@ -148,7 +148,8 @@ def test_one_request_alone_with_drafts_beyond_its_end_is_no_different(name: str)
 
 @pytest.mark.parametrize(
     ("rule", "name"),
-    [("rejection", name) for name in DRAFTERS] + [("block", name) for name in CHAINS],
+    [(rule, name) for rule in ("rejection", "traversal") for name in DRAFTERS]
+    + [("block", name) for name in CHAINS],
 )
 def test_greedy_decoding_is_the_same_under_the_rules_that_reject(rule: Rule, name: str) -> None:
     engine = Engine(shared_target(), DRAFTERS[name]("llama"), rule=rule, max_draft=7)
@@ -205,12 +206,12 @@ def two_guesses(context: tuple[int, ...], budget: int) -> DraftTree:
     return DraftTree((context[-1], context[-2]), (-1, -1))
 
 
-@pytest.mark.parametrize("rule", ["match", "rejection", "block"])
+@pytest.mark.parametrize("rule", ["match", "rejection", "block", "traversal"])
 def test_sampled_drafts_leave_the_law_of_sampled_text_alone(rule: Rule) -> None:
     assert abs(chi_square_excess(rule, SamplingDrafter(NEAR_LOGITS))) < ALARM
 
 
-@pytest.mark.parametrize("rule", ["match", "rejection", "block"])
+@pytest.mark.parametrize("rule", ["match", "rejection", "block", "traversal"])
 def test_deterministic_drafts_leave_the_law_of_sampled_text_alone(rule: Rule) -> None:
     assert abs(chi_square_excess(rule, ScriptedDrafter(repeat_last))) < ALARM
 
@@ -220,7 +221,7 @@ def test_branches_leave_the_law_of_sampled_text_alone(rule: Rule) -> None:
     assert abs(chi_square_excess(rule, ScriptedDrafter(two_guesses))) < ALARM
 
 
-@pytest.mark.parametrize("rule", ["rejection", "block"])
+@pytest.mark.parametrize("rule", ["rejection", "block", "traversal"])
 def test_the_law_check_notices_a_q_that_is_not_the_one_drawn_from(rule: Rule) -> None:
     flat = SamplingDrafter(NEAR_LOGITS, mislabel=lambda q: torch.full_like(q, 1 / VOCABULARY))
     assert chi_square_excess(rule, flat) > 5 * ALARM

@@ -91,7 +91,7 @@ def test_banned_ids_never_appear() -> None:
         assert not set(banned) & set(found.token_ids)
 
 
-@pytest.mark.parametrize("rule", ["rejection", "block"])
+@pytest.mark.parametrize("rule", ["rejection", "block", "traversal"])
 def test_min_p_makes_the_law_of_every_emitted_token(rule: Rule) -> None:
     """PROC-2: ids below the bound are always rejected; chi-square of the two that remain.
 
@@ -130,7 +130,7 @@ def test_frequency_penalties_of_either_sign_are_honoured() -> None:
     assert found[-2.0].token_ids != found[2.0].token_ids
 
 
-@pytest.mark.parametrize("rule", ["match", "rejection", "block"])
+@pytest.mark.parametrize("rule", ["match", "rejection", "block", "traversal"])
 def test_a_seed_belongs_to_its_request(rule: Rule) -> None:
     """PROC-5: alone, again, and among others."""
     engine = Engine(shared_target(), draft_model("noisy"), rule=rule, max_draft=5)
@@ -144,7 +144,7 @@ def test_a_seed_belongs_to_its_request(rule: Rule) -> None:
     assert len({result.token_ids for result in together}) == 4
 
 
-@pytest.mark.parametrize("rule", ["match", "rejection", "block"])
+@pytest.mark.parametrize("rule", ["match", "rejection", "block", "traversal"])
 def test_temperature_is_honoured_under_every_rule(rule: Rule) -> None:
     """PROC-6: even logits over 16 ids; an alarm in a sound engine is rarer than 1 in 10^5."""
     target = ScriptedTarget(lambda _: [0.0] * 16, 16)
@@ -229,7 +229,7 @@ def test_a_sampled_token_outside_the_filters_is_never_emitted(top: int) -> None:
     request = make_request(
         (0,), temperature=1.0, top_k=2, max_new_tokens=400, seed=top, logprobs=top
     )
-    rules: tuple[Rule, ...] = ("match", "rejection", "block")
+    rules: tuple[Rule, ...] = ("match", "rejection", "block", "traversal")
     for rule in rules:
         ids = decode(target, request, always(2), rule=rule, max_draft=2).token_ids
         assert set(ids) == {0, 1}
@@ -250,7 +250,7 @@ def rotten(position: int, value: float) -> ScriptedTarget:
     return ScriptedTarget(logits, 8)
 
 
-@pytest.mark.parametrize("rule", ["match", "rejection", "block"])
+@pytest.mark.parametrize("rule", ["match", "rejection", "block", "traversal"])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_logits_that_are_no_numbers_name_the_request_and_the_position(
     temperature: float, rule: Rule
@@ -275,7 +275,7 @@ def test_a_row_behind_a_rejection_may_hold_anything() -> None:
     assert_same(decode(target, request, always(6), max_draft=3), decode(target, request))
 
 
-@pytest.mark.parametrize("rule", ["match", "rejection", "block"])
+@pytest.mark.parametrize("rule", ["match", "rejection", "block", "traversal"])
 def test_a_row_with_one_possible_token_draws_it(rule: Rule) -> None:
     """DIST-13: all others are -inf."""
     target = ScriptedTarget(lambda _: [-math.inf] * 5 + [0.0] + [-math.inf] * 2, 8)

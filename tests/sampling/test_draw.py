@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from outrider.sampling.draw import draw_row, highest, race_keys
+from outrider.sampling.draw import draw_row, fresh_keys, highest, leaders, race_keys
 from outrider.sampling.noise import KeyedNoise, Stream
 
 NUM_ROUNDS = 20_000
@@ -145,3 +145,41 @@ def test_highest_is_the_lowest_id_of_the_highest_key_and_reports_nan(dtype: torc
     token, best = highest(torch.tensor([1.0, math.nan, 9.0], dtype=dtype))
     assert token == 1 and math.isnan(best)
     assert highest(torch.tensor([1.0, math.inf], dtype=dtype)) == (1, math.inf)
+
+
+def test_fresh_rows_share_no_noise_even_at_one_position() -> None:
+    scores = torch.zeros(4, 30)
+    keys = fresh_keys(scores, KeyedNoise(0), Stream.DRAFT, [5, 6, 6, 5], first_index=3)
+    assert len({tuple(row) for row in keys.tolist()}) == 4
+    for row, position in enumerate([5, 6, 6, 5]):
+        alone = race_keys(scores[:1], KeyedNoise(0), Stream.DRAFT, [position], index=3 + row)
+        assert torch.equal(keys[row], alone[0])
+
+
+@pytest.mark.parametrize("values", [1, 2, 5, 1000])
+@pytest.mark.parametrize("with_ids", [False, True])
+def test_leaders_are_the_highest_keys_and_of_equals_the_lowest_tokens(
+    values: int, with_ids: bool
+) -> None:
+    """However many share a key: here up to all of a thousand."""
+    generator = torch.Generator().manual_seed(values)
+    keys = torch.randint(values, (3, 1000), generator=generator).float()
+    keys[1, 50:] = -math.inf
+    ids = torch.randperm(2000, generator=generator)[:1000] if with_ids else None
+    tokens = list(range(1000)) if ids is None else ids.tolist()
+    law = torch.randn(3, 1000, generator=generator).softmax(-1)
+    for count in (1, 4, 60):
+        found = leaders(keys, law, count, ids)
+        for row, chances, each in zip(keys.tolist(), law.tolist(), found, strict=True):
+            columns = zip(row, tokens, chances, strict=True)
+            ranked = sorted(columns, key=lambda one: (-one[0], one[1]))
+            assert each == [one for one in ranked if one[0] > -math.inf][:count]
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_row_that_is_led_by_no_number_has_that_leader_alone(bad: float) -> None:
+    keys = torch.tensor([[1.0, bad, 2.0], [-math.inf] * 3, [1.0, 3.0, 2.0]])
+    found = leaders(keys, keys, 2)
+    assert [len(row) for row in found] == [1, 0, 2]
+    assert not math.isfinite(found[0][0][0])
+    assert [token for _, token, _ in found[2]] == [1, 2]

@@ -28,13 +28,13 @@ from enumeration import (
 )
 
 from outrider.types import DraftTree
-from outrider.verification import verify, verify_traversal
+from outrider.verification import verify
 
 CHAIN_RULES: dict[str, Rule] = {
     "match": partial(verify, "match"),
     "rejection": partial(verify, "rejection"),
     "block": partial(verify, "block"),
-    "traversal": verify_traversal,
+    "traversal": partial(verify, "traversal"),
 }
 TREE_RULES = {name: rule for name, rule in CHAIN_RULES.items() if name != "block"}
 
@@ -87,6 +87,34 @@ def test_sampled_tree_keeps_joint_law(
     assert_lossless(rule, target, sampled(drafter, shape), length=4)
 
 
+@models
+@pytest.mark.parametrize(
+    "parents",
+    [*map(chain_parents, (1, 2, 3)), *SHAPES.values()],
+    ids=["chain of 1", "chain of 2", "chain of 3", *SHAPES],
+)
+def test_traversal_never_accepts_fewer_than_rejection(
+    target: Model, drafter: Model, parents: tuple[int, ...]
+) -> None:
+    drafting = sampled(drafter, parents)
+    one_by_one = enumerate_round(TREE_RULES["rejection"], target, drafting, length=1).accepted
+    whole_paths = enumerate_round(TREE_RULES["traversal"], target, drafting, length=1).accepted
+    assert whole_paths >= one_by_one
+
+
+@models
+@pytest.mark.parametrize("num_drafts", [1, 2, 3])
+def test_traversal_of_a_chain_is_block_verification(
+    target: Model, drafter: Model, num_drafts: int
+) -> None:
+    drafting = sampled(drafter, chain_parents(num_drafts))
+    rounds = [
+        enumerate_round(CHAIN_RULES[name], target, drafting, length=num_drafts + 1)
+        for name in ("block", "traversal")
+    ]
+    assert rounds[0] == rounds[1]
+
+
 @tree_rules
 @models
 @pytest.mark.parametrize(
@@ -129,7 +157,7 @@ def test_draft_may_end_after_a_token_for_what_that_token_was(rule: Rule) -> None
     assert_lossless(rule, target, draft, length=4)
 
 
-@pytest.mark.parametrize("name", ["rejection", "block"])
+@pytest.mark.parametrize("name", ["rejection", "block", "traversal"])
 @pytest.mark.parametrize("kept", [(4, 3, 0, 0), (0, 0, 2, 1)])
 def test_filtered_target_law_is_what_is_emitted(name: Any, kept: Row) -> None:
     """DIST-15, PROC-2: drafts outside the target's filter are never emitted."""
@@ -141,7 +169,7 @@ def test_filtered_target_law_is_what_is_emitted(name: Any, kept: Row) -> None:
         assert_lossless(partial(verify, name), target, drafting, length=3)
 
 
-@pytest.mark.parametrize("rule", [TREE_RULES["rejection"], verify_traversal])
+@pytest.mark.parametrize("rule", [TREE_RULES["rejection"], TREE_RULES["traversal"]])
 @pytest.mark.parametrize("names", ["any", "many zeros", "equal", "both certain"])
 def test_tensors_give_the_law_of_exact_rows(rule: Rule, names: str) -> None:
     torch.set_num_threads(1)

@@ -27,6 +27,7 @@ from enumeration import (
     exact_array,
     first_token,
     fixed,
+    random_model,
     row,
     runs,
     sampled,
@@ -37,6 +38,7 @@ from outrider.verification import Randomness, TargetRows, verify
 
 rejection: Rule = partial(verify, "rejection")
 block: Rule = partial(verify, "block")
+traversal: Rule = partial(verify, "traversal")
 
 
 def excess(p: Any, q: Any) -> list[Fraction]:
@@ -71,7 +73,7 @@ class SiblingRule:
             tested = left if self.accepts_from_residual else p
             probability = min(1, tested[token] / q[token] / self.lenience)
             if randomness.accept(node, probability):
-                return Verification((), token)
+                return Verification((node,), 0)  # what comes after it is not looked at
             unused = excess(q, left) if self.recovers_from == "reversed" else excess(left, q)
             left = normalised(unused)
             if self.removes_drawn:
@@ -127,7 +129,24 @@ def test_original_q_for_later_siblings_changes_the_law() -> None:
     drafting = sampled(constant(F[1]), (-1, -1))
     faulty = first_token(SiblingRule(removes_drawn=False), F[0], drafting)
     assert faulty == row("699/1960", "673/1960", ".2", ".1") != F[0]
-    assert first_token(rejection, F[0], drafting) == F[0]
+    for rule in (rejection, traversal):
+        assert first_token(rule, F[0], drafting) == F[0]
+
+
+@pytest.mark.parametrize("rule", [rejection, traversal], ids=["rejection", "traversal"])
+def test_siblings_whose_q_is_that_of_another_node_change_the_law(rule: Rule) -> None:
+    """DIST-11, at depth two: each node needs the law of its own parent."""
+    target, drafter = random_model(31, 3, zeros=0), random_model(32, 3, zeros=0)
+    drafting = sampled(drafter, (-1, 0, 0))
+
+    def draft(choices: Choices) -> DraftTree:
+        tree = drafting(choices)
+        assert tree.q is not None
+        return replace(tree, q=tree.q[[0, 0, 0]])
+
+    expected = continuations(target, (), 3)
+    assert enumerate_round(rule, target, drafting, length=3).law == expected
+    assert enumerate_round(rule, target, draft, length=3).law != expected
 
 
 def test_duplicates_must_be_tested_against_the_residual() -> None:
@@ -139,13 +158,16 @@ def test_duplicates_must_be_tested_against_the_residual() -> None:
 
     sound = SiblingRule(removes_drawn=False)
     assert first_token(sound, B[0], draft) == B[0]
+    assert enumerate_round(sound, constant(B[0]), draft, length=1).accepted == Fraction(19, 25)
     assert first_token(replace(sound, accepts_from_residual=False), B[0], draft) != B[0]
 
 
 # --- Drafts: q lost or untrue, drafts withheld --------------------------------------------------
 
 
-@pytest.mark.parametrize("rule", [rejection, block], ids=["rejection", "block"])
+@pytest.mark.parametrize(
+    "rule", [rejection, block, traversal], ids=["rejection", "block", "traversal"]
+)
 @pytest.mark.parametrize("num_drafts", [1, 2])
 def test_losing_q_keeps_the_law_but_lowers_acceptance(rule: Rule, num_drafts: int) -> None:
     """DIST-3: a point mass in place of q is exact, so only acceptance gives it away."""
@@ -174,7 +196,9 @@ def test_point_masses_as_q_lose_what_block_gains(num_drafts: int) -> None:
     assert faulty.accepted == sum(Fraction(29, 100) ** n for n in range(1, num_drafts + 1))
 
 
-@pytest.mark.parametrize("rule", [rejection, block], ids=["rejection", "block"])
+@pytest.mark.parametrize(
+    "rule", [rejection, block, traversal], ids=["rejection", "block", "traversal"]
+)
 @pytest.mark.parametrize(
     ("p", "q", "faulty"),
     [
@@ -191,7 +215,7 @@ def test_greedy_draft_with_softmax_q_changes_the_law(
     assert first_token(rule, p, fixed(DraftTree.chain((0,)))) == p
 
 
-@pytest.mark.parametrize("name", ["rejection", "block"])
+@pytest.mark.parametrize("name", ["rejection", "block", "traversal"])
 @pytest.mark.parametrize(
     ("p", "q", "faulty"),
     [
@@ -214,7 +238,7 @@ def test_withholding_a_draft_for_the_token_drawn_changes_the_law(
 # --- Target rows and randomness -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["rejection", "block"])
+@pytest.mark.parametrize("name", ["rejection", "block", "traversal"])
 def test_filters_skipped_at_drafted_rows_change_the_law(name: Any) -> None:
     """DIST-15: top-k 2 applied to the bonus row alone lets the third token through."""
     raw, kept = row(4, 3, 2, 1), row(4, 3, 0, 0)

@@ -97,7 +97,7 @@ def emitted_law(rule: Rule, p: Tensor, q: Tensor, drawn_in_proportion_to: Tensor
 
 
 @pytest.mark.parametrize(
-    "rule", [partial(verify, "rejection"), partial(verify, "block")], ids=["rejection", "block"]
+    "rule", [partial(verify, name) for name in ("rejection", "block", "traversal")]
 )
 def test_q_in_half_precision_is_the_law_that_was_sampled_from(rule: Rule) -> None:
     """DIST-9: a q worked out anew in another precision is not the one the draft came from."""

@@ -22,14 +22,14 @@ from enumeration import (
 from outrider import types
 from outrider.errors import NumericsError, OptionError, VocabularyMismatchError
 from outrider.types import DraftTree
-from outrider.verification import verify, verify_traversal
+from outrider.verification import verify
 
 P = constant(row(".5", ".3", ".2"))
 HALF = torch.tensor([0.5, 0.5, 0.0])
 
 rules_with_q = pytest.mark.parametrize(
     "rule",
-    [partial(verify, "rejection"), partial(verify, "block"), verify_traversal],
+    [partial(verify, "rejection"), partial(verify, "block"), partial(verify, "traversal")],
     ids=["rejection", "block", "traversal"],
 )
 
@@ -92,7 +92,7 @@ def test_draft_that_cannot_have_come_from_its_q_is_an_error(
         rule(ModelRows(P, tree, double_tensor), tree, ScriptedRandomness({}))
 
 
-@pytest.mark.parametrize("rule", [partial(verify, "rejection"), verify_traversal])
+@pytest.mark.parametrize("rule", [partial(verify, "rejection"), partial(verify, "traversal")])
 def test_sampled_siblings_with_the_same_token_are_an_error(rule: Rule) -> None:
     """DIST-12: once rejected, a token has left q; drawn again it did not come from there."""
     tree = DraftTree((0, 0), (-1, -1), HALF.expand(2, 3))
@@ -131,7 +131,7 @@ def test_block_forced_to_reject_a_certain_leaf_still_is_certain_of_what_precedes
     assert randomness.drawn == [list(P(()))]
 
 
-@pytest.mark.parametrize("rule", [partial(verify, "rejection"), verify_traversal])
+@pytest.mark.parametrize("rule", [partial(verify, "rejection"), partial(verify, "traversal")])
 def test_residual_subtracts_by_token(rule: Rule) -> None:
     """DIST-8: p=(.2,.5,.3), q=(.3,.1,.6) leave token 1 only; sorted they would leave token 0."""
     tree = DraftTree.chain((2,), exact_array([row(".3", ".1", ".6")]))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from outrider.types import DraftTree, TokenIds
+from outrider.types import Candidates, DraftTree, TokenIds
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -48,21 +48,6 @@ class DraftSampler(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Candidates:
-    """The children that each of R nodes may have, `count` of them, in the order they are tried.
-
-    The likeliest come first; with `q`, the order is that in which they were drawn, each from its
-    row's law without those before it.
-    """
-
-    tokens: list[list[int]]
-    chances: list[list[float]]
-    """The drafter's estimate that each is accepted, given that its parent is."""
-    q: Tensor | None = None
-    """[R, V] on the CPU: the law of each row before anything was drawn, if drafts need one."""
-
-
 @dataclass(frozen=True, slots=True)
 class DraftRequest:
     """What a drafter learns of a request when it begins."""
@@ -74,6 +59,8 @@ class DraftRequest:
     sampler: DraftSampler
     prediction_ids: tuple[int, ...] | None = None
     """The output the user expects, for drafters that can use it."""
+    sequence: int | None = None
+    """The target's own sequence of the request, for drafters that are part of the target."""
 
 
 State = TypeVar("State")

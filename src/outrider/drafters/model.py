@@ -56,11 +56,12 @@ class ModelDrafter(Drafter[ModelState]):
         self._vocab_size = vocab_size
         self._shared_ids = min(shared_ids, vocab_size, model.vocab_size)
         self._width = width
-        if width > 1:
+        self.drafts_trees = width > 1
+        if self.drafts_trees:
             self.default_max_draft = _MOST_NODES
 
     def steps(self, budget: int) -> int:
-        return budget if self._width == 1 else depth_for(budget)
+        return depth_for(budget) if self.drafts_trees else budget
 
     def begin(self, request: DraftRequest) -> ModelState:
         sequence = self._model.open(min(request.max_tokens, self._model.max_positions))
@@ -85,7 +86,7 @@ class ModelDrafter(Drafter[ModelState]):
     def _growth(self, sampler: DraftSampler, budget: int, depth: int) -> Growing:
         if sampler.has_laws and depth > 0:
             return ShapedGrowth(usual_shape(budget, self._width, depth))
-        return Growth(self._width)
+        return Growth(min(self._width, budget))
 
     def _grow(self, states: Sequence[ModelState], growths: Sequence[Growing]) -> None:
         """Add a level to each tree, with one pass of the model."""
@@ -111,7 +112,7 @@ class ModelDrafter(Drafter[ModelState]):
         for state, tokens in zip(states, committed, strict=True):
             path = _shared_path(state.read, tokens)
             valid = len(state.tokens) + len(path)
-            if self._width > 1 and len(state.read):
+            if self.drafts_trees and len(state.read):
                 self._model.commit(state.sequence, path)
             state.read = NO_DRAFT
             state.tokens.extend(tokens)
@@ -125,7 +126,7 @@ class ModelDrafter(Drafter[ModelState]):
     def _rows(self, state: ModelState, growth: Growing) -> tuple[Rows, list[int]]:
         """Return what the model reads for the next level, and the rows whose logits it needs."""
         cached, committed = self._model.cached(state.sequence), len(state.tokens)
-        if self._width == 1:
+        if not self.drafts_trees:
             state.read = DraftTree.chain(growth.tokens)
             unread = state.tokens[cached:] + growth.tokens[max(0, cached - committed) :]
             return Rows(state.sequence, self._known(unread)), [0]

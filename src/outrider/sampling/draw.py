@@ -28,11 +28,11 @@ def race_keys(
     """
     distinct = list(dict.fromkeys(positions))
     arrivals = noise.race(stream, distinct, scores.shape[-1], scores.device, index=index)
-    if len(distinct) < len(positions):
-        rows = [distinct.index(position) for position in positions]
-        arrivals = arrivals[rows]
     # argmax p / E is argmax log p - log E: the Gumbel form of the race, safe for tiny p.
-    return scores - arrivals.log_()
+    delays = arrivals.log_()
+    if 1 < len(distinct) < len(positions):
+        delays = delays[[distinct.index(position) for position in positions]]
+    return scores - delays
 
 
 def draw_row(
@@ -61,30 +61,26 @@ def fresh_keys(
     """Return keys [R, V] as `race_keys` does, but no two rows share noise, whatever their position.
 
     Row r draws with index `first_index + r`. In the order of its keys, highest first, a row's
-    tokens are a sample without replacement from softmax(scores[r]) (Vieira 2014).
+    tokens are a sample without replacement from softmax(scores[r]) (Kool et al. 1903.06059).
     """
-    width, device = scores.shape[-1], scores.device
-    arrivals = [
-        noise.race(stream, [position], width, device, index=first_index + row)
-        for row, position in enumerate(positions)
-    ]
-    return scores - torch.cat(arrivals).log_()
+    keys, width = scores.clone(), scores.shape[-1]
+    for row, position in enumerate(positions):
+        arrivals = noise.race(stream, [position], width, keys.device, index=first_index + row)
+        keys[row] -= arrivals[0].log_()
+    return keys
 
 
 _SPARE = 8  # keys looked at beyond those wanted, so that ties at the end are seen
 
 
-def leaders(
-    keys: Tensor, scores: Tensor, count: int, ids: Tensor | None = None
-) -> list[list[Leader]]:
+def leaders(keys: Tensor, law: Tensor, count: int, ids: Tensor | None = None) -> list[list[Leader]]:
     """Return the `count` highest keys of each row [R, D], the lowest token first among equals.
 
-    Column c stands for token `ids[c]`, or for c itself. Tokens with a key of -inf are left out; a
-    row whose highest key is NaN or infinite has that one alone.
+    Column c stands for token `ids[c]`, or for c itself, and has probability `law[:, c]`. Tokens
+    with a key of -inf are left out; a row whose highest key is NaN or infinite has that one alone.
     """
-    total = scores.logsumexp(dim=-1, keepdim=True)
     values, columns = keys.topk(min(2 * count + _SPARE, keys.shape[-1]), dim=-1)
-    chances = (scores.gather(-1, columns) - total).exp()
+    chances = law.gather(-1, columns)
     tokens = columns if ids is None else ids[columns]
     packed = torch.stack((values.double(), tokens.double(), chances.double()), dim=-1)
     found = [_ordered(row) for row in packed.tolist()]  # one copy to the host
@@ -92,25 +88,22 @@ def leaders(
         if len(row) == values.shape[-1] < keys.shape[-1] and row[count - 1][0] == row[-1][0]:
             # More tokens than were looked at share a key, so a lower one may be among the rest.
             equal = (keys[r] >= row[-1][0]).nonzero().squeeze(-1)
-            found[r] = _among(equal, keys[r], scores[r] - total[r], ids)
+            found[r] = _among(equal, keys[r], law[r], ids)
     return [row[:count] for row in found]
 
 
-def _among(columns: Tensor, keys: Tensor, log_chances: Tensor, ids: Tensor | None) -> list[Leader]:
+def _among(columns: Tensor, keys: Tensor, law: Tensor, ids: Tensor | None) -> list[Leader]:
     """Return all of some columns of one row, in order."""
     tokens = columns if ids is None else ids[columns]
-    chances = log_chances[columns].exp().tolist()
-    return _ordered(list(zip(keys[columns].tolist(), tokens.tolist(), chances, strict=True)))
+    parts = (keys[columns].tolist(), tokens.tolist(), law[columns].tolist())
+    return _ordered(list(zip(*parts, strict=True)))
 
 
 def _ordered(row: Sequence[Sequence[float]]) -> list[Leader]:
-    """Put keys, tokens and chances, of which the first has the highest key, in order."""
-    best = row[0][0]
-    if best == -math.inf:
-        return []
-    if not math.isfinite(best):
+    """Put keys, tokens and chances in order; the first is no number if the highest key is none."""
+    if not math.isfinite(row[0][0]):
         row = row[:1]
-    kept = [(key, int(token), chance) for key, token, chance in row if key > -math.inf]
+    kept = [(key, int(token), chance) for key, token, chance in row if key != -math.inf]
     return sorted(kept, key=lambda leader: (-leader[0], leader[1]))
 
 

@@ -8,12 +8,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from outrider.drafters.base import Candidates
 from outrider.errors import NumericsError, OptionError
 from outrider.sampling.draw import Leader, draw_row, fresh_keys, highest, leaders, race_keys
 from outrider.sampling.filters import build_filters
 from outrider.sampling.noise import KeyedNoise, Stream
-from outrider.types import Rule
+from outrider.types import Candidates, Rule
 
 
 class KeyedDraftSampler:
@@ -84,22 +83,21 @@ class KeyedDraftSampler:
 
         Raises NumericsError for a row without any.
         """
-        scores, law = self._scores(logits), None
-        keys = scores
+        scores = self._scores(logits)
         if self.has_laws:
             law = scores.softmax(dim=-1)
             # What q rounds to nothing cannot have been drawn from it.
-            scores = scores.masked_fill(law == 0, -math.inf)
-            keys = self._fresh_keys(scores, positions)
-        elif not self.is_greedy:
-            scores = keys = self._shared_keys(scores, positions, ids)
-        found = leaders(keys, scores, count, ids)
+            keys = self._fresh_keys(scores.masked_fill(law == 0, -math.inf), positions)
+        else:
+            keys = scores if self.is_greedy else self._shared_keys(scores, positions, ids)
+            law = keys.softmax(dim=-1)
+        found = leaders(keys, law, count, ids)
         for row, position in zip(found, positions, strict=True):
             self._checked(_best(row), position)
         return Candidates(
             tokens=[[token for _, token, _ in row] for row in found],
             chances=[[chance for _, _, chance in row] for row in found],
-            q=None if law is None else self._over_target_ids(law, ids).cpu(),
+            q=self._over_target_ids(law, ids).cpu() if self.has_laws else None,
         )
 
     def _scores(self, logits: Tensor) -> Tensor:

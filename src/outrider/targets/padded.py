@@ -105,9 +105,13 @@ class Branches:
         count = max(0, min(len(self._depths), len(key_positions) - base))
         depths = torch.tensor(self._depths[:count], device=key_positions.device)
         key_positions[base : base + count] = depths + (base - 1)
-        for row, nodes in self._seen:
-            visible[row, base : base + count] = False
-            visible[row, [base + node for node in nodes]] = True
+        if not self._seen:
+            return
+        # Two writes in all: one for each row takes longer than all else that lays out a tree.
+        first, last = self._seen[0][0], self._seen[-1][0] + 1
+        visible[first:last, base : base + count] = False
+        rows = [row for row, nodes in self._seen for _ in nodes]
+        visible[rows, [base + node for _, nodes in self._seen for node in nodes]] = True
 
 
 def folded_attention(

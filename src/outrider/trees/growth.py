@@ -75,11 +75,13 @@ class Growing(ABC):
         )
         return tree, [row[node] for node in self.frontier]
 
-    def _append(self, token: int, parent: int) -> int:
-        self.tokens.append(token)
-        self.parents.append(parent)
-        self._depths.append(self.depth(parent) + 1)
-        return len(self.tokens) - 1
+    def _extend(self, parent: int, tokens: Sequence[int]) -> range:
+        """Hang tokens off a node, and return the nodes that carry them."""
+        first, count = len(self.tokens), len(tokens)
+        self.tokens += tokens
+        self.parents += [parent] * count
+        self._depths += [self.depth(parent) + 1] * count
+        return range(first, first + count)
 
 
 class Growth(Growing):
@@ -110,10 +112,9 @@ class Growth(Growing):
         first = len(self.tokens)
         for parent, drafted, likely in zip(self.frontier, tokens, chances, strict=True):
             reached = 1.0 if parent == ROOT else self.chances[parent]
-            for token, chance in zip(drafted, likely, strict=True):
-                self._append(token, parent)
-                # Rounding must not make a child likelier than its parent.
-                self.chances.append(reached * min(1.0, chance))
+            self._extend(parent, drafted)
+            # Rounding must not make a child likelier than its parent.
+            self.chances += [reached * min(1.0, chance) for chance in likely]
         level = range(first, len(self.tokens))
         self.frontier = sorted(self._likeliest(level, self.width))
 
@@ -166,12 +167,11 @@ class ShapedGrowth(Growing):
         if q is None:
             raise ValueError("a sampled draft needs the laws it was drawn from")
         grown: list[tuple[int, int]] = []
-        for row, (parent, place, drafted) in enumerate(
-            zip(self.frontier, self._places, tokens, strict=True)
-        ):
-            for token, child in zip(drafted, self._below[place + 1], strict=False):
-                grown.append((self._append(token, parent), child))
-                self._laws.append(q[row])
+        for parent, place, drafted, law in zip(self.frontier, self._places, tokens, q, strict=True):
+            below = self._below[place + 1]
+            nodes = self._extend(parent, drafted[: len(below)])
+            grown += zip(nodes, below, strict=False)
+            self._laws += [law] * len(nodes)
         inner = [(node, place) for node, place in grown if self._below[place + 1]]
         self.frontier = [node for node, _ in inner]
         self._places = [place for _, place in inner]
