@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from outrider.targets import int8
 from outrider.targets.int8 import Int8Linear, int8_linear, quantize_rows
@@ -78,6 +79,35 @@ def test_widening_in_blocks_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(int8, "_CPU_BLOCK", 7 * 32)
     torch.testing.assert_close(layer(x), whole, rtol=0, atol=1e-13)
     torch.testing.assert_close(whole, _exact(layer, x), rtol=0, atol=1e-13)
+
+
+class _Storages(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Keeps all storage that operations give, so that no address comes twice."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.seen: dict[int, torch.UntypedStorage] = {}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> object:
+        found = func(*args, **(kwargs or {}))
+        for tensor in found if isinstance(found, list | tuple) else [found]:
+            if isinstance(tensor, Tensor):
+                self.seen[tensor.data_ptr()] = tensor.untyped_storage()
+        return found
+
+
+@torch.no_grad()
+def test_all_blocks_are_widened_in_one_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the holes they leave between the results add up to the whole wide weight."""
+    monkeypatch.setattr(int8, "_CPU_BLOCK", 7 * 32)
+    weight, rows = _layer(70, 32, torch.float32).weight, _inputs(1, 32, dtype=torch.float32)
+    given = {weight.untyped_storage().data_ptr(), rows.untyped_storage().data_ptr()}
+    with _Storages() as storages:
+        int8._widened_product(rows, weight)
+    taken = {s.data_ptr(): s.nbytes() for s in storages.seen.values()}
+    assert sum(size for at, size in taken.items() if at not in given) <= 4 * (7 * 32 + 2 * 70)
 
 
 @torch.no_grad()

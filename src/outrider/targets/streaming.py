@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
 
 _FILE = "model.safetensors"
-_ELSEWHERE = ("adapter_config.json",)
-"""What makes Transformers read, or add, weights from another place."""
+_ADAPTER = "adapter_config.json"
+"""Beside it, Transformers adds weights, or reads them from another place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class StoredTensors:
 
         `options` are what Transformers' `from_pretrained` is given to find files.
         """
-        if any(_stored_file(location, name, options) for name in _ELSEWHERE):
+        if _stored_file(location, _ADAPTER, options) is not None:
             return None
         whole = _stored_file(location, _FILE, options)
         if whole is not None:
