@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 from transformers import PreTrainedModel
 
 from outrider.targets.base import NORMED
@@ -52,6 +53,8 @@ class Teacher:
         self._tap = FeatureTap(model, (*layers, NORMED))
         get_output: Any = model.get_output_embeddings  # untyped there
         self._head = get_output()
+        self._weight: Tensor = self._head.weight
+        self._drafted: Tensor | None = None
 
     @torch.no_grad()
     def teach(self, batch: Batch) -> Lecture:
@@ -61,6 +64,17 @@ class Teacher:
             base(input_ids=batch.ids, use_cache=False)
         *states, normed = self._tap.states()
         return Lecture(side_by_side(states) if states else normed, normed)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Return what the target's output layer makes of a drafter's states [R, H]: [R, D]."""
+        return functional.linear(hidden, self._rows(hidden.dtype))
+
+    def _rows(self, dtype: torch.dtype) -> Tensor:
+        """Return the output layer's rows of the token ids drafted; the target itself learns not."""
+        if self._drafted is None or self._drafted.dtype != dtype:
+            weight = self._weight.detach()
+            self._drafted = (weight if self.ids is None else weight[self.ids]).to(dtype)
+        return self._drafted
 
     @torch.no_grad()
     def answers(self, normed: Tensor) -> Answers:
