@@ -43,5 +43,9 @@ class NumericsError(OutriderError):
     """Logits that are not numbers, or leave no token to choose; names the request and position."""
 
 
+class TrainingError(OutriderError):
+    """A training run that cannot go on: numbers that are none, or a run that is another's."""
+
+
 class DrafterWarning(UserWarning):
     """A drafter raised and was dropped; the request goes on with plain decoding."""

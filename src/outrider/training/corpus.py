@@ -26,8 +26,8 @@ class Corpus:
     A sample longer than `max_tokens` is cut. Its answer keeps at least half of them if it has as
     many; the prompt keeps what remains, from its end, which says most about the answer; then the
     answer ends early. A sample with fewer than `MIN_COUNTED` tokens that count is dropped. The
-    share `held_out` is chosen by the digest of the prompt (of the whole, for a text without one):
-    a prompt is on one side only, and stays there when samples are added.
+    share `held_out` (one prompt at least, unless it is 0) is chosen by the digest of the prompt, of
+    the whole for a text without one: a prompt is on one side only, however the samples grow.
     """
 
     def __init__(

@@ -31,7 +31,7 @@ class Figures:
 
 def figures_of(marks: Marks) -> Figures:
     """Return the numbers of one batch."""
-    return Figures(float(marks.loss), marks.alphas, marks.matches)
+    return Figures(float(marks.loss.detach()), marks.alphas, marks.matches)
 
 
 def shares_of(batches: Sequence[Batch]) -> list[float]:

@@ -17,7 +17,14 @@ if TYPE_CHECKING:
 
 
 class Batches(Protocol):
-    """Where batches come from."""
+    """Where batches come from, as a `Corpus` gives them."""
+
+    @property
+    def digest(self) -> str:
+        """What tells these batches from others."""
+
+    def num_batches(self, epoch: int) -> int:
+        """Return how many batches an epoch has."""
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         """Give the batches of an epoch from number `start` on, the same ones every time."""
@@ -36,24 +43,22 @@ class Flow:
     """The batches of a corpus as a run of certain options goes through them."""
 
     def __init__(self, corpus: Batches, options: TrainOptions) -> None:
-        """Count the batches where the options leave the number of steps to them.
-
-        Raises OptionError for a corpus without any.
-        """
+        """Raises OptionError for a corpus without a batch."""
         self._corpus = corpus
         self._accumulate = options.accumulate
         self._epochs = options.epochs
         if options.epochs is None and options.max_steps is None:
             self._epochs = 1
+        if not corpus.num_batches(0):
+            raise OptionError("there is not one batch to train on")
         self.total_steps = self._count(options.max_steps)
+        self.digest = corpus.digest
 
     def _count(self, most: int | None) -> int:
         if self._epochs is None:
             assert most is not None
             return most
-        count = sum(1 for epoch in range(self._epochs) for _ in self._corpus.batches(epoch))
-        if not count:
-            raise OptionError("there is not one batch to train on")
+        count = sum(self._corpus.num_batches(epoch) for epoch in range(self._epochs))
         steps = math.ceil(count / self._accumulate)
         return steps if most is None else min(steps, most)
 
@@ -66,9 +71,6 @@ class Flow:
     def _items(self, place: Place) -> Iterator[Item]:
         start, last = place.batch, self._epochs
         for epoch in itertools.count(place.epoch) if last is None else range(place.epoch, last):
-            number = start
             for number, batch in enumerate(self._corpus.batches(epoch, start), start + 1):
                 yield Item(batch, epoch, number)
-            if not number:
-                return  # nothing at all: the next epoch would be the same
             start = 0

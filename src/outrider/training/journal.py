@@ -59,7 +59,14 @@ class Journal:
         whole = _whole_length(self._file)
         self._file.seek(0)
         if whole:
-            _require_same(self._file.readline(), kind, made_with, self.path)
+            header = self._file.readline()
+            found = _header_of(header, kind)
+            if found is None:
+                raise OptionError(f"{str(self.path)!r} is there already, and holds no {kind}")
+            if len(header) == whole:  # no record was made yet: it may as well be made otherwise
+                whole = 0
+            else:
+                _require_same(found, made_with, f"the {kind} in {str(self.path)!r}")
         elif not self._header.startswith(self._file.read(len(self._header))):
             raise OptionError(f"{str(self.path)!r} is there already, and holds no {kind}")
         self._file.truncate(whole)
@@ -114,19 +121,17 @@ def _header_of(line: bytes, kind: str) -> Record | None:
     return made_with if is_known and isinstance(made_with, dict) else None
 
 
-def _require_same(line: bytes, kind: str, made_with: Record, path: Path) -> None:
-    found = _header_of(line, kind)
-    if found is None:
-        raise OptionError(f"{str(path)!r} is there already, and holds no {kind}")
+def _require_same(found: Record, made_with: Record, name: str) -> None:
     wanted: Record = json.loads(_line(made_with))  # as a reader will see it
-    for name in sorted({*found, *wanted}):
-        if found.get(name) != wanted.get(name):
-            theirs, ours = (
-                repr(with_[name]) if name in with_ else "its default" for with_ in (found, wanted)
-            )
+    for option in sorted({*found, *wanted}):
+        theirs, ours = (
+            repr(values[option]) if option in values else "its default"
+            for values in (found, wanted)
+        )
+        if theirs != ours:
             raise OptionError(
-                f"the {kind} in {str(path)!r} were made with {name} {theirs}, not {ours}: "
-                "go on as they were made, or name another file"
+                f"{name} were made with {option} {theirs}, not {ours}: go on as they were made, "
+                "or name another file"
             )
 
 

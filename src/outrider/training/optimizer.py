@@ -72,7 +72,7 @@ def restore_optimizer(optimizer: AdamW, module: nn.Module, tensors: Mapping[str,
                 f"the optimizer's {key} has shape {list(tensor.shape)}, "
                 f"its parameter {list(parameters[name].shape)}"
             )
-        state.setdefault(index[id(parameters[name])], {})[field] = tensor
+        state.setdefault(index[id(parameters[name])], {})[field] = tensor.clone()
     for place, fields in state.items():
         if fields.keys() != set(_FIELDS):
             raise LoadError(f"the optimizer's state of parameter {place} is incomplete")

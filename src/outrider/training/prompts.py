@@ -110,7 +110,10 @@ def _opening(tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
 
 def _texts(path: Path) -> Iterator[str]:
     if not path.is_dir():
-        yield from _texts_of(path)
+        try:
+            yield from _texts_of(path)
+        except UnicodeDecodeError as error:
+            raise OptionError(f"{str(path)!r} is not UTF-8: {error.reason}") from error
         return
     for file in sorted(path.rglob("*")):
         is_hidden = any(part.startswith(".") for part in file.relative_to(path).parts)

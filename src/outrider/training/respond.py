@@ -14,7 +14,13 @@ from outrider.sampling.params import SamplingParams
 from outrider.training.base import Sample
 from outrider.training.journal import Journal, Record, parse_ids, read_journal
 from outrider.training.prompts import prompt_key
-from outrider.training.writing import describe_params, describe_target, seed_of, write_all
+from outrider.training.writing import (
+    describe_params,
+    describe_target,
+    require_bare,
+    seed_of,
+    write_all,
+)
 from outrider.types import FinishReason, TokenIds
 
 if TYPE_CHECKING:
@@ -66,6 +72,7 @@ def respond(
     `logprobs`, which answers do not have; PromptError for a prompt the target cannot continue.
     """
     params = decoder.default_params if params is None else params
+    require_bare(params)
     params = replace(params, seed=params.seed or 0)
     if max_tokens is not None and max_tokens < 1:
         raise OptionError(f"max_tokens is {max_tokens}, must be at least 1")

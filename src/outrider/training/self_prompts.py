@@ -17,7 +17,13 @@ from outrider.errors import OptionError
 from outrider.sampling.params import SamplingParams
 from outrider.training.journal import Journal, Record, parse_ids, read_journal
 from outrider.training.prompts import prompt_key
-from outrider.training.writing import describe_params, describe_target, seed_of, write_all
+from outrider.training.writing import (
+    describe_params,
+    describe_target,
+    require_bare,
+    seed_of,
+    write_all,
+)
 
 if TYPE_CHECKING:
     from outrider.decoder import Decoder
@@ -83,9 +89,11 @@ class UserTurn:
                 "message"
             )
         first = _encode(ending, tokenizer)[0]
-        if first in _special_ids(tokenizer):
+        if first in _special_tokens(tokenizer):
             return cls(opening, (first,), ())
-        return cls(opening, (), (ending.splitlines()[0],))
+        for token in _special_tokens(tokenizer).values():  # they have no text to be found
+            ending = ending.split(token)[0]
+        return cls(opening, (), (ending.splitlines()[0].strip(),))
 
 
 def self_prompts(
@@ -141,6 +149,7 @@ def write_self_prompts(
     `on_progress` is told how many there are. Raises OptionError, as `self_prompts` does and for a
     file made with another target or other params.
     """
+    require_bare(params)
     params = replace(params, seed=params.seed or 0)
     with Journal(path, _KIND, describe_target(decoder) | describe_params(params)) as journal:
         found = list(read_journal(path, _KIND, _parse))
@@ -164,13 +173,13 @@ def _tries(
     results = dict(write_all(decoder, [turn.opening] * len(tries), params, seeds))
     tokenizer = decoder.tokenizer
     assert tokenizer is not None
-    special = _special_ids(tokenizer)
+    special = _special_tokens(tokenizer).keys()
     found: list[SelfPrompt | None] = []
     for place, index in enumerate(tries):
         result = results[place]
         written = result.token_ids[:-1]
         is_whole = result.finish_reason == "stop" and special.isdisjoint(written)
-        text = result.text if params.stop else str(tokenizer.decode(written))
+        text = result.text if params.stop else str(tokenizer.decode(list(written)))
         found.append(_prompt(decoder, index, text.strip()) if is_whole else None)
     return found
 
@@ -194,6 +203,6 @@ def _encode(text: str, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
     return tuple(encoded["input_ids"])
 
 
-def _special_ids(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+def _special_tokens(tokenizer: PreTrainedTokenizerBase) -> dict[int, str]:
     added = tokenizer.added_tokens_decoder
-    return frozenset(token_id for token_id, token in added.items() if token.special)
+    return {token_id: token.content for token_id, token in added.items() if token.special}

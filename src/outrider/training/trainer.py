@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeAlias
 import torch
 
 from outrider.errors import OptionError, TrainingError
-from outrider.training.base import Lesson
+from outrider.training.base import Batch, Lesson
 from outrider.training.figures import Figures
 from outrider.training.flow import Batches, Flow, Item
 from outrider.training.learner import Learner
@@ -55,7 +55,7 @@ class Trainer:
         options: TrainOptions,
         folder: Path,
         *,
-        held_out: Batches | None = None,
+        held_out: Iterable[Batch] | None = None,
         progress: Callable[[Report], None] = lambda _: None,
         clock: Clock = time.perf_counter,
     ) -> None:
@@ -64,7 +64,7 @@ class Trainer:
         self._learner = Learner(lesson, options)
         self._flow = Flow(corpus, options)
         self._schedule = options.plan(self._flow.total_steps)
-        self._held_out = None if held_out is None else list(held_out.batches(0))
+        self._held_out = None if held_out is None else list(held_out)
         if self._held_out == []:
             raise OptionError("no batches are held out; hold some out, or train without")
         self._progress = progress
@@ -93,10 +93,7 @@ class Trainer:
         # The caller's own random numbers go on afterwards as if none had been drawn here.
         with torch.random.fork_rng(gpus), MetricsLog(self._folder, place.step) as log:
             while (ending := self._ending(place)) is None:
-                group = next(groups, None)
-                if group is None:
-                    raise TrainingError(f"the corpus had no batch for step {place.step + 1}")
-                place, report = self._advance(place, group, pace)
+                place, report = self._advance(place, next(groups), pace)
                 log.write(report.step, report.row(self._held_out is not None))
                 self._progress(report)
         kept = place.step if place.best is None else place.best.step
@@ -145,6 +142,8 @@ class Trainer:
     def _keep(self, place: Place, held_out: Figures | None) -> Place:
         """Keep a checkpoint where one is due, where the run ends, and of new best weights."""
         best = place.best
+        if held_out is not None:
+            self._require_finite(place.step, held_out_tau=held_out.tau)
         if held_out is not None and (best is None or held_out.tau > best.tau):
             place = replace(place, best=Best(place.step, held_out.tau))
         is_due = place.step % self._options.save_every == 0 or self._ending(place)
@@ -165,7 +164,10 @@ class Trainer:
 
     def _course(self) -> dict[str, Any]:
         """Return all that a run must share with the one it goes on from."""
-        return self._options.course() | {"total_steps": self.total_steps}
+        return self._options.course() | {
+            "total_steps": self.total_steps,
+            "corpus": self._flow.digest,
+        }
 
     def _begin(self, resume: bool) -> Place:
         """Return where to start, with weights and optimizer as they were there."""

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
 
 from outrider.errors import OptionError
 from outrider.training.base import Sample
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,8 +39,6 @@ def draft_vocabulary(
     were seen than are wanted, the lowest unseen ones fill up. Raises OptionError for sizes that do
     not fit, ids outside the vocabulary, and samples that teach nothing.
     """
-    import torch
-
     counts = _counts(samples, vocab_size)
     wanted = set(always)
     if not wanted <= set(range(vocab_size)):
@@ -61,8 +58,6 @@ def draft_vocabulary(
 
 def _counts(samples: Iterable[Sample], vocab_size: int) -> Tensor:
     """Return how often each id is taught [V]."""
-    import torch
-
     counts = torch.zeros(vocab_size, dtype=torch.long)
     for part in _parts(samples):
         ids = torch.tensor(part)

@@ -37,10 +37,7 @@ def write_all(
     are faster. Everything is checked before any work. Raises PromptError for a prompt the target
     cannot continue, and OptionError for `n` or `logprobs`, which texts to learn from do not have.
     """
-    if params.n != 1:
-        raise OptionError(f"n is {params.n}; each prompt is continued once")
-    if params.logprobs is not None:
-        raise OptionError(f"logprobs is {params.logprobs}; texts to learn from have none")
+    require_bare(params)
     if not prompts:
         return
     requests = _requests(decoder, prompts, params, seeds)
@@ -60,6 +57,14 @@ def write_all(
             collectors[index].add(chunk)
             if state.finish_reason is not None:
                 yield index, collectors.pop(index).result(state.finish_reason, state.stats)
+
+
+def require_bare(params: SamplingParams) -> None:
+    """Raise OptionError for options that ask for more than one text with each prompt."""
+    if params.n != 1:
+        raise OptionError(f"n is {params.n}; each prompt is continued once")
+    if params.logprobs is not None:
+        raise OptionError(f"logprobs is {params.logprobs}; texts to learn from have none")
 
 
 def _requests(
