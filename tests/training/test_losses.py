@@ -59,6 +59,20 @@ def test_losses_are_wide_even_where_logits_are_not() -> None:
         assert find_loss(name)(p, logits).dtype == torch.float32
 
 
+def test_the_slope_of_the_hybrid_is_that_of_its_parts() -> None:
+    torch.manual_seed(3)
+    p = torch.randn(6, 9, dtype=torch.float64).softmax(-1)[:, :7]
+    logits = torch.randn(6, 7, dtype=torch.float64, requires_grad=True)
+    weights = torch.rand(6, dtype=torch.float64)
+    rejection = total_variation(p, logits)
+    share = torch.exp(-3 * (1 - rejection.detach()))
+    plain = share * forward_kl(p, logits) + (1 - share) * rejection
+    torch.testing.assert_close(hybrid(p, logits), plain)
+    (expected,) = torch.autograd.grad((weights * plain).sum(), logits)
+    (found,) = torch.autograd.grad((weights * hybrid(p, logits)).sum(), logits)
+    torch.testing.assert_close(found, expected)
+
+
 def test_an_unknown_loss_is_refused_with_the_known_ones() -> None:
     with pytest.raises(OptionError, match="loss is 'tv'; it must be one of cross-entropy"):
         find_loss("tv")

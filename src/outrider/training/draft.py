@@ -41,7 +41,7 @@ class DraftLesson(Lesson):
         answers = self._teacher.answers(normed[rows])
         logits = self._teacher.logits(hidden.flatten(0, 1)[rows])
         loss = (self._loss(answers.p, logits) * answers.is_known).mean()
-        match = (logits.argmax(-1) == answers.p.argmax(-1)) & answers.is_known
+        match = (logits.max(dim=-1).indices == answers.likeliest) & answers.is_known
         alpha = acceptance(answers.p, logits.detach()).mean()
         return Marks(loss, (float(alpha),), (float(match.float().mean()),))
 

@@ -17,7 +17,7 @@ from outrider.errors import OptionError
 from outrider.heads.eagle import EagleHead
 from outrider.training.base import Batch, Lesson, Marks
 from outrider.training.losses import Loss, acceptance, find_loss
-from outrider.training.teacher import Lecture, Teacher
+from outrider.training.teacher import Answers, Lecture, Teacher
 from outrider.training.unroll import UnrolledAttention
 
 _FADING = 0.8  # a step's weight next to that of the step before
@@ -42,6 +42,7 @@ class Eagle3Lesson(Lesson):
 
     def marks(self, batch: Batch) -> Marks:
         lecture = self._teacher.teach(batch)
+        exam = _Exam(self._teacher, lecture, batch)
         size, length = batch.ids.shape
         attention = UnrolledAttention(size, length)
         dtype = self._head.fc.weight.dtype
@@ -54,31 +55,44 @@ class Eagle3Lesson(Lesson):
             embeddings = self._head.embed(tokens, self._embed).to(dtype)
             output = self._head(embeddings, hidden, places + step, attention)
             hidden = output.state
-            loss, alpha, match = self._step(output.output, batch, lecture, step)
+            loss, alpha, match = self._step(output.output, exam, step)
             losses.append(loss)
             alphas.append(alpha)
             matches.append(match)
         total = sum(weight * loss for weight, loss in zip(weights, losses, strict=True))
         return Marks(torch.as_tensor(total) / sum(weights), tuple(alphas), tuple(matches))
 
-    def _step(
-        self, output: Tensor, batch: Batch, lecture: Lecture, step: int
-    ) -> tuple[Tensor, float, float]:
+    def _step(self, output: Tensor, exam: _Exam, step: int) -> tuple[Tensor, float, float]:
         """Return the loss of a step, its mean acceptance, and the share of likeliest tokens."""
-        counts = _shifted(batch.counts, step + 2).flatten().nonzero().flatten()
-        if not len(counts):
+        asked, answers = exam.of_step(step)
+        if not len(asked):
             return output.sum() * 0, 0.0, 0.0
-        answers = self._teacher.answers(lecture.normed.flatten(0, 1)[counts + step + 1])
-        logits = self._head.logits(output[counts])
+        logits = self._head.logits(output[asked])
         alpha = acceptance(answers.p, logits.detach())
-        match = (logits.argmax(-1) == answers.p.argmax(-1)) & answers.is_known
+        match = (logits.max(dim=-1).indices == answers.likeliest) & answers.is_known
         # Where the target's likeliest token cannot be drafted there is nothing to be learnt.
         rows = self._loss(answers.p, logits) * answers.is_known
-        return rows.sum() / len(counts), float(alpha.mean()), float(match.float().mean())
+        return rows.sum() / len(asked), float(alpha.mean()), float(match.float().mean())
 
     def finished(self) -> Checkpoint:
         tensors = {name: part.detach().cpu() for name, part in self._head.state_dict().items()}
         return Checkpoint(config=self._head.config, tensors=tensors)
+
+
+class _Exam:
+    """What the target says wherever it is asked, worked out once for all steps."""
+
+    def __init__(self, teacher: Teacher, lecture: Lecture, batch: Batch) -> None:
+        self._counts = batch.counts
+        asked = _shifted(batch.counts, 1).flatten().nonzero().flatten()
+        self._answers = teacher.answers(lecture.normed.flatten(0, 1)[asked])
+        self._place = torch.zeros(batch.counts.numel(), dtype=torch.long, device=asked.device)
+        self._place[asked] = torch.arange(len(asked), device=asked.device)
+
+    def of_step(self, step: int) -> tuple[Tensor, Answers]:
+        """Return the rows [R] that guess a token which counts, and what the target says there."""
+        asked = _shifted(self._counts, step + 2).flatten().nonzero().flatten()
+        return asked, self._answers.rows(self._place[asked + step + 1])
 
 
 class Eagle1Lesson(Lesson):
@@ -115,7 +129,7 @@ class Eagle1Lesson(Lesson):
         closeness = functional.smooth_l1_loss(output.output[rows], wanted)
         tokens = -(answers.p * logits.log_softmax(dim=-1)).sum(dim=-1).mean()
         alpha = acceptance(answers.p, logits.detach()).mean()
-        match = (logits.argmax(-1) == answers.p.argmax(-1)).float().mean()
+        match = (logits.max(dim=-1).indices == answers.likeliest).float().mean()
         return Marks(closeness + self._TOKENS * tokens, (float(alpha),), (float(match),))
 
     def finished(self) -> Checkpoint:

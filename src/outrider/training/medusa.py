@@ -46,7 +46,7 @@ class MedusaLesson(Lesson):
             answers = self._teacher.answers(normed[rows + depth + 1])
             logits = self._logits(head, normed[rows])
             loss = self._loss(answers.p, logits) * answers.is_known
-            match = (logits.argmax(-1) == answers.p.argmax(-1)) & answers.is_known
+            match = (logits.max(dim=-1).indices == answers.likeliest) & answers.is_known
             losses.append(_FADING**depth * loss.mean())
             alphas.append(float(acceptance(answers.p, logits.detach()).mean()))
             matches.append(float(match.float().mean()))

@@ -30,12 +30,21 @@ class Lecture:
 class Answers:
     """What the target says at some rows, to a drafter that knows D of its token ids.
 
-    `p` [R, D] is the target's probability of each of them. `is_known` [R] says whether the
-    target's likeliest token is among them.
+    `p` [R, D] is the target's probability of each of them. `likeliest` [R] is the column of the
+    likeliest, and `is_known` [R] says whether the target finds no other token likelier.
     """
 
     p: Tensor
+    likeliest: Tensor
     is_known: Tensor
+
+    def rows(self, index: Tensor) -> Answers:
+        """Return the answers at some of the rows."""
+        return Answers(self.p[index], self.likeliest[index], self.is_known[index])
+
+
+def _wide(logits: Tensor) -> Tensor:
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
 class Teacher:
@@ -79,16 +88,16 @@ class Teacher:
     @torch.no_grad()
     def answers(self, normed: Tensor) -> Answers:
         """Return what the target says at rows of its own final states [R, H]."""
-        known, kept = [], []
-        for rows in normed.split(_ROWS):  # type: ignore[no-untyped-call]
-            logits = self._head(rows).float()
-            likeliest = logits.argmax(dim=-1)
-            whole = logits.logsumexp(dim=-1, keepdim=True)
-            if self.ids is not None:
-                logits = logits[:, self.ids]
-            kept.append((logits - whole).exp_())
-            known.append(likeliest)
-        p, likeliest = torch.cat(kept), torch.cat(known)
-        if self.ids is None:
-            return Answers(p, torch.ones_like(likeliest, dtype=torch.bool))
-        return Answers(p, torch.isin(likeliest, self.ids))
+        found = [self._answers(rows) for rows in torch.split(normed, _ROWS)]
+        return Answers(*(torch.cat(parts) for parts in zip(*found, strict=True)))
+
+    def _answers(self, normed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        logits = _wide(self._head(normed))
+        best = logits.amax(dim=-1)
+        whole = logits.logsumexp(dim=-1, keepdim=True)
+        drafted = logits if self.ids is None else logits[:, self.ids]
+        p = (drafted - whole).exp_()
+        highest, likeliest = p.max(dim=-1)
+        # Rounding may part the two ways to the same number.
+        is_known = highest >= (best - whole[:, 0]).exp() * (1 - 1e-5)
+        return p, likeliest, is_known
