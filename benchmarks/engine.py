@@ -29,8 +29,11 @@ import torch
 import outrider
 from common import Prompt, cut_model, first_difference, read_prompts
 from faulty import SlowDrafter, WrongDrafter
+from outrider.drafters import build_drafter, read_head
 from outrider.drafters.base import Drafter
+from outrider.drafters.model import ModelDrafter
 from outrider.drafters.ngram import NgramDrafter
+from outrider.drafters.spec import parse_spec
 from outrider.drafters.suffix import SuffixDrafter
 from outrider.targets.base import Rows
 from outrider.targets.loading import load_model
@@ -52,14 +55,27 @@ def with_drafter(
     plain: outrider.Decoder, name: str, options: argparse.Namespace
 ) -> outrider.Decoder:
     """Return a decoder of the same target with drafters by name, several joined by "+"."""
-    return plain.using([drafter_of(part, options) for part in name.split("+")])
+    drafters = [drafter_of(part, plain, options) for part in name.split("+")]
+    return plain.using(drafters, max_draft=options.max_draft)
 
 
-def drafter_of(kind: str, options: argparse.Namespace) -> Drafter[Any]:
-    """Build a drafter: one that looks up, a draft model cut from the target, or a faulty one."""
-    if kind == "model":
-        path = cut_model(options.target, 2, options.folder)
-        return outrider.load(options.target, drafter=f"model:{path}").engine.drafters[0]
+def drafter_of(kind: str, plain: outrider.Decoder, options: argparse.Namespace) -> Drafter[Any]:
+    """Build a drafter: by its spec, a cut of the target ("model", "tree"), or a faulty one."""
+    if kind in ("model", "tree"):
+        cut = outrider.load(cut_model(options.target, 2, options.folder), dtype="float32")
+        vocab = plain.engine.target.vocab_size
+        width = 1 if kind == "model" else 4
+        return ModelDrafter(cut.engine.target, vocab_size=vocab, shared_ids=vocab, width=width)
+    if ":" in kind:
+        spec, model = parse_spec(kind), plain.loaded.model
+        built = build_drafter(
+            spec,
+            plain.loaded,
+            plain.engine.target,  # type: ignore[arg-type]
+            head=read_head(spec, plain.name, model.config),
+        )
+        assert built is not None
+        return built
     kinds: dict[str, Callable[[], Drafter[Any]]] = {
         "suffix": SuffixDrafter,
         "ngram": NgramDrafter,
@@ -210,11 +226,12 @@ def measure_invariant(options: argparse.Namespace, prompts: Sequence[Prompt]) ->
         plain = load(options, weights, numerics="invariant")
         params = [
             outrider.SamplingParams(
-                temperature=0, seed=seed, max_new_tokens=options.tokens, logprobs=10
+                temperature=temperature, seed=seed, max_new_tokens=options.tokens, logprobs=10
             )
+            for temperature in options.temperatures
             for seed in range(len(prompts))
         ]
-        ids = [prompt.ids for prompt in prompts]
+        ids = [prompt.ids for _ in options.temperatures for prompt in prompts]
         expected = plain.generate_batch(ids, params=params)
         for name in options.drafters:
             results = with_drafter(plain, name, options).generate_batch(ids, params=params)
@@ -321,6 +338,12 @@ def main() -> None:
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--weights", nargs="+", default=["float32", "int8"])
     parser.add_argument("--drafters", nargs="+", default=["suffix", "ngram"])
+    parser.add_argument(
+        "--max-draft",
+        type=lambda text: text if text == "auto" else int(text),
+        default="auto",
+        help="auto, or so many tokens in every round",
+    )
     parser.add_argument("--temperatures", nargs="+", type=float, default=[0.0, 1.0])
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--limit", type=int, default=None)

@@ -77,7 +77,7 @@ def load(
     beside = model_target.device if device in (None, "auto") else device
     drafters = choice.build(
         loaded,
-        model_target.vocab_size,
+        model_target,
         heads,
         chains_only=rule == "block",
         device=beside,
@@ -146,13 +146,13 @@ class _DrafterChoice:
     def build(
         self,
         loaded: LoadedModel,
-        vocab_size: int,
+        target: TransformersTarget,
         heads: Sequence[Checkpoint | None],
         **options: Any,
     ) -> tuple[Drafter[Any], ...]:
         """Return the drafters, those of specs built for this target."""
         built = [
-            build_drafter(spec, loaded, vocab_size, head=head, **options)
+            build_drafter(spec, loaded, target, head=head, **options)
             for spec, head in zip(self.specs, heads, strict=True)
         ]
         return (*(one for one in built if one is not None), *self.objects)

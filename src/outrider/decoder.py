@@ -48,6 +48,11 @@ class Decoder:
         self.default_params: SamplingParams = params_from_generation_config(generation_config)
         self._eos_token_ids = tuple(eos_token_ids(generation_config, loaded.model.config))
 
+    @property
+    def eos_token_ids(self) -> tuple[int, ...]:
+        """The token ids that end a text."""
+        return self._eos_token_ids
+
     def without_drafter(self) -> Decoder:
         """Return plain decoding with the same target."""
         return self.using(())

@@ -92,7 +92,7 @@ def early_laws(early: EarlyExit, target: TransformersTarget, text: Sequence[int]
 # -- what is said ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ["greedy", "sampled"])
 @pytest.mark.parametrize("layer", [1, 2])
 @pytest.mark.parametrize("architecture", ["llama", "gemma2", "mistral", "gpt2", "phi", "qwen3_moe"])
 def test_early_exits_change_nothing_in_any_architecture(
@@ -108,7 +108,7 @@ def test_early_exits_change_nothing_in_any_architecture(
 @pytest.mark.parametrize("length", range(1, 9))
 def test_drafts_of_every_length_change_nothing(length: int) -> None:
     drafter = EarlyExitDrafter(shared().exit_at(2))
-    for request, expected in zip(requests("sampled"), plain("llama", "sampled"), strict=True):
+    for request, expected in zip(requests("filtered"), plain("llama", "filtered"), strict=True):
         found = decode(shared(), request, drafter, max_draft=length)
         assert_same(found, expected)
         assert found.stats.accepted > 0
@@ -160,7 +160,7 @@ def test_a_second_turn_says_what_it_says_from_a_cold_start() -> None:
             shared(), make_request(PROMPTS[0], max_new_tokens=9, session=session), drafter
         )
         prompt = (*first.prompt_ids, *first.token_ids, *random_ids(6, 50))
-        options = {"max_new_tokens": 20}
+        options: dict[str, Any] = {"max_new_tokens": 20}
         second = decode(shared(), make_request(prompt, session=session, **options), drafter)
         assert second.stats.reused_tokens == len(PROMPTS[0]) + 8
     assert_same(second, decode(shared(), make_request(prompt, **options)))
@@ -171,7 +171,7 @@ _RUNS, _LENGTH, _WORDS = 400, 3, 5
 
 @pytest.mark.parametrize("rule", ["match", "rejection", "block", "traversal"])
 def test_sampled_text_keeps_the_law_of_the_target_under_every_rule(rule: Rule) -> None:
-    model = damped_model(vocab_size=_WORDS, scale=3.0, by=0.7)
+    model = damped_model(vocab_size=_WORDS, scale=3.0, by=3.0)
     target = TransformersTarget(model)
     drafter = EarlyExitDrafter(target.exit_at(2))
     wanted = [
@@ -259,8 +259,9 @@ def test_a_request_without_a_sequence_is_an_error() -> None:
 # -- what is accepted -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", ["greedy", "sampled"])
-@pytest.mark.parametrize("length", [1, 3, 8, 12])
+@pytest.mark.parametrize(
+    ("mode", "length"), [("greedy", 1), ("greedy", 12), ("sampled", 4), ("filtered", 9)]
+)
 def test_every_draft_is_accepted_if_the_last_layer_adds_nothing(mode: str, length: int) -> None:
     """CACHE-3: over 400 tokens, where the cache grows and where attention reads more of it."""
     target = TransformersTarget(damped_model(by=0.0, max_position_embeddings=1024))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -15,7 +17,7 @@ from support.tiny import VOCAB, random_ids, tiny_model
 
 def test_all_layers_make_the_model_itself() -> None:
     model = tiny_model(dtype=torch.float32, num_hidden_layers=3)
-    copy = depth_cut(model, [0, 1, 2])
+    copy: Any = depth_cut(model, [0, 1, 2])
     ids = torch.tensor([random_ids(9)])
     with torch.inference_mode():
         assert torch.equal(copy(ids).logits, model(ids).logits)
@@ -40,7 +42,8 @@ def test_layers_that_are_not_there_are_refused(layers: list[int]) -> None:
 def test_learning_raises_acceptance_and_leaves_what_is_shared(known: torch.Tensor | None) -> None:
     model = tiny_model(dtype=torch.float32, scale=3.0, num_hidden_layers=4)
     draft = depth_cut(model, [0, 3])
-    shared = draft.get_input_embeddings().weight.detach().clone()
+    embeddings: Any = draft.get_input_embeddings()
+    shared = embeddings.weight.detach().clone()
     lesson = DraftLesson(draft, Teacher(model, (), known))
     batch = batch_of([Sample(random_ids(24, seed), 4) for seed in range(8)])
     trained = [parameter for parameter in draft.parameters() if parameter.requires_grad]
@@ -52,4 +55,4 @@ def test_learning_raises_acceptance_and_leaves_what_is_shared(known: torch.Tenso
         optimizer.step()
     after = lesson.marks(batch)
     assert after.alphas[0] > before.alphas[0]
-    assert torch.equal(draft.get_input_embeddings().weight, shared)
+    assert torch.equal(embeddings.weight, shared)

@@ -170,6 +170,7 @@ def test_options_for_more_than_a_text_are_refused(decoder: Decoder, tmp_path: Pa
             next(self_prompts(decoder, 1, params=params))
         with pytest.raises(OptionError, match=message):
             write_self_prompts(decoder, tmp_path / "prompts.jsonl", 1, params=params)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_file_of_prompts_goes_on_from_any_line(

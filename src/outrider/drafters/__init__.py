@@ -11,26 +11,27 @@ if TYPE_CHECKING:
     from outrider.drafters.base import Drafter
     from outrider.drafters.spec import DrafterSpec
     from outrider.targets.loading import LoadedModel
+    from outrider.targets.transformers import TransformersTarget
 
 
 def build_drafter(
     spec: DrafterSpec,
-    target: LoadedModel,
-    vocab_size: int,
+    loaded: LoadedModel,
+    target: TransformersTarget,
     *,
-    device: Any,
-    compile: bool | None,
-    trust_remote_code: bool,
+    device: Any = None,
+    compile: bool | None = None,
+    trust_remote_code: bool = False,
     head: Checkpoint | None = None,
     chains_only: bool = False,
 ) -> Drafter[Any] | None:
-    """Build the drafter a spec names for a target with `vocab_size` logits.
+    """Build the drafter a spec names for a target, which drives the model that was loaded.
 
-    `compile` is as for the target's own passes; `head` is what `read_head` gave for the spec,
-    `chains_only` forbids drafts that branch.
+    `device` and `compile` are those of a draft model (None: the target's device), `head` is what
+    `read_head` gave for the spec, `chains_only` forbids drafts that branch.
 
-    Raises LoadError for a model that cannot be loaded, and VocabularyMismatchError for one whose
-    ids mean something else.
+    Raises LoadError for a model that cannot be loaded, VocabularyMismatchError for one whose ids
+    mean something else, and OptionError for a layer there is no exit at.
     """
     match spec.kind:
         case "none":
@@ -49,15 +50,14 @@ def build_drafter(
             return PredictionDrafter()
         case "eagle" | "medusa":
             assert head is not None
-            return _build_head_drafter(head, target.model, chains_only)
+            return _build_head_drafter(head, loaded.model, chains_only)
         case "early-exit":
             assert spec.argument is not None
-            return _build_early_exit(int(spec.argument), target.model)
+            return _build_early_exit(int(spec.argument), target)
         case "model":
             assert spec.argument is not None
-            return _build_model_drafter(
-                spec.argument, target, vocab_size, device, compile, trust_remote_code
-            )
+            options = (device, compile, trust_remote_code)
+            return _build_model_drafter(spec.argument, loaded, target.vocab_size, *options)
 
 
 def read_head(spec: DrafterSpec, target: str, target_config: PreTrainedConfig) -> Checkpoint | None:
@@ -100,8 +100,10 @@ def _build_head_drafter(
     return MedusaDrafter(medusa, output_layer=output_layer, **options)
 
 
-def _build_early_exit(layer: int, model: PreTrainedModel) -> Drafter[Any]:
-    raise NotImplementedError
+def _build_early_exit(layer: int, target: TransformersTarget) -> Drafter[Any]:
+    from outrider.drafters.early_exit import EarlyExitDrafter
+
+    return EarlyExitDrafter(target.exit_at(layer))
 
 
 def _build_model_drafter(

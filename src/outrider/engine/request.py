@@ -90,6 +90,7 @@ class RequestState:
                 vocab_size=self._target.vocab_size,
             ),
             prediction_ids=self.request.prediction_ids,
+            sequence=self.sequence,
         )
 
     @property

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from outrider.targets.base import NORMED
 from outrider.targets.cache import KVCache
 from outrider.targets.features import side_by_side
 from outrider.targets.graph import Pass
@@ -31,14 +30,20 @@ class CompiledPasses(Passes):
         super().__init__(device)
         self._run_graph = run
         self._cache = cache
+        self._few_rows = few_rows
         self._most_rows = MOST_FEW_ROWS if few_rows else _PROMPT_ROWS
+
+    def over(self, run: Pass) -> CompiledPasses:
+        """Return passes like these through a function compiled from a part of the model."""
+        return CompiledPasses(run, self._cache, self._device, few_rows=self._few_rows)
 
     def run(self, works: Sequence[Work], layers: Sequence[int] = ()) -> None:
         """Prompts by themselves, so that drafts never change their bits; then all the rest."""
         rest = []
         for work in works:
-            end = work.num_pending if work.num_pending > _RAGGED_ROWS else 0
-            for chunk in work.chunks(0, end, self._most_rows):
+            is_long = work.num_pending - work.done > _RAGGED_ROWS
+            end = work.num_pending if is_long else work.done
+            for chunk in work.chunks(work.done, end, self._most_rows):
                 self._pass([chunk], layers)
             rest.append(Span(work, end, len(work.tokens)))
         for part in _cut(rest, self._most_rows):
@@ -52,10 +57,7 @@ class CompiledPasses(Passes):
         return sum(counts)
 
     def _pass(self, spans: Sequence[Span], layers: Sequence[int]) -> None:
-        wanted = [list(range(max(span.first, span.work.root), span.last)) for span in spans]
-        kept = [
-            [row - span.first for row in rows] for span, rows in zip(spans, wanted, strict=True)
-        ]
+        kept = [list(range(span.unwanted, len(span))) for span in spans]
         logits, features = self._outputs(spans, kept, layers)
         for span, rows in zip(spans, logits, strict=True):
             if len(rows):
@@ -77,23 +79,29 @@ class CompiledPasses(Passes):
             index = [
                 first + row for first, rows in zip(table.firsts, kept, strict=True) for row in rows
             ]
-            logits, *states = self._run_graph(
+            logits, *states = self._run_graph.run(
                 [
                     table.ids,
                     table.positions,
-                    torch.tensor(index or [0]),
+                    torch.tensor(index, dtype=torch.long),
                     table.places,
                     table.branches,
+                    *self._entering(spans),
                     *self._cache.tensors,
                 ]
             )
-        parts = torch.split(logits[0, : len(index)], [len(rows) for rows in kept])
+        parts = torch.split(logits[0], [len(rows) for rows in kept])
         if not layers:
             return list(parts), []
-        # The states come by layer, and the normed one last: where -1 finds it.
-        assert NORMED == -1
-        features = side_by_side([states[layer][0] for layer in layers])
+        given = self._run_graph.layers
+        features = side_by_side([states[given.index(layer)][0] for layer in layers])
         return list(parts), list(torch.split(features, [len(span) for span in spans]))
+
+    def _entering(self, spans: Sequence[Span]) -> list[Tensor]:
+        """Return what enters the first layer that runs [1, R, H], if it is not the model's."""
+        if not self._run_graph.takes_states:
+            return []
+        return [torch.cat([span.entering(len(span)) for span in spans])[None]]
 
 
 class _Table:

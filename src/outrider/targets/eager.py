@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 import itertools
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor
@@ -19,6 +20,7 @@ from transformers import PreTrainedModel
 from outrider.targets.attention import AttentionSwitch
 from outrider.targets.cache import KVCache, Placement
 from outrider.targets.features import FeatureTap, side_by_side
+from outrider.targets.layer_range import LayerRange
 from outrider.targets.padded import PaddedPlan
 from outrider.targets.passes import Passes
 from outrider.targets.shapes import MOST_SEQUENCES, TILE, ShapedTarget, ShapeProof
@@ -34,12 +36,25 @@ class EagerPasses(Passes):
     _bucket = 64  # attention reads keys in whole buckets
     _tile = 1  # query rows attention has at least
 
-    def __init__(self, model: PreTrainedModel, cache: KVCache, device: torch.device) -> None:
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        cache: KVCache,
+        device: torch.device,
+        *,
+        part: LayerRange | None = None,
+    ) -> None:
+        """`part`: the layers to run, all of them if None."""
         super().__init__(device)
         self._model = model
         self._cache = cache
+        self._part = part
         self._switch = AttentionSwitch(model)
         self._keeps_logits = "logits_to_keep" in inspect.signature(model.forward).parameters
+
+    def over(self, part: LayerRange) -> EagerPasses:
+        """Return passes like these over a part of the model."""
+        return EagerPasses(self._model, self._cache, self._device, part=part)
 
     def run(self, works: Sequence[Work], layers: Sequence[int] = ()) -> None:
         """Long prompts by themselves, chunk by chunk; all that is left in one ragged pass."""
@@ -47,19 +62,18 @@ class EagerPasses(Passes):
         spans = []
         for work in works:
             alone = len(works) == 1
-            size = len(work.tokens) if alone else work.num_pending
-            end = work.root if size > (_PROMPT_ROWS if alone else _RAGGED_ROWS) else 0
-            for chunk in work.chunks(0, end, _PROMPT_ROWS):
-                self._pass([chunk], keep=1, tap=tap)
+            size = (len(work.tokens) if alone else work.num_pending) - work.done
+            is_long = size > (_PROMPT_ROWS if alone else _RAGGED_ROWS)
+            end = max(work.done, work.root) if is_long else work.done
+            for chunk in work.chunks(work.done, end, _PROMPT_ROWS):
+                self._pass([chunk], tap)
             spans.append(Span(work, end, len(work.tokens)))
-        keep = 1 + len(works[0].depths) if len(works) == 1 else None
         for run in adjacent(spans):
-            logits = self._pass([spans[i] for i in run], keep=keep, tap=tap)
-            for i, rows in zip(run, logits, strict=True):
-                works[i].logits.append(rows[-1 - len(works[i].depths) :])
+            self._pass([spans[i] for i in run], tap)
 
     def shaped(self, works: Sequence[Work], rows: int) -> list[Tensor]:
-        return self._pass([Span(work, 0, rows) for work in works], keep=None, width=rows)
+        logits = self._run_spans([Span(work, 0, rows) for work in works], rows)
+        return list(logits)
 
     def rows(self, counts: Sequence[int]) -> int:
         return len(counts) * max(counts)
@@ -68,19 +82,32 @@ class EagerPasses(Passes):
         return FeatureTap(self._model, layers) if layers else None
 
     def _pass(
+        self, spans: Sequence[Span], tap: FeatureTap | None, width: int | None = None
+    ) -> None:
+        """Run spans of neighbouring slots, padded to the same `width`, that of the longest if None.
+
+        Their works get the logits that are wanted, and what `tap` takes.
+        """
+        width = width or max(map(len, spans))
+        keep = _kept(spans, width)
+        logits = self._run_spans(spans, width, keep, tap)
+        for span, rows in zip(spans, logits, strict=True):
+            wanted = len(span) - span.unwanted
+            if wanted:
+                last = len(span) if keep is None else len(rows)
+                span.work.logits.append(rows[last - wanted : last])
+        if tap is not None:
+            for span, states in zip(spans, side_by_side(tap.states()), strict=True):
+                span.work.features.append(states[: len(span)])
+
+    def _run_spans(
         self,
         spans: Sequence[Span],
-        *,
-        keep: int | None,
-        width: int | None = None,
+        width: int,
+        keep: int | None = None,
         tap: FeatureTap | None = None,
-    ) -> list[Tensor]:
-        """Run spans of neighbouring slots; return each one's logits [rows, V].
-
-        `keep` asks for the last so many rows only (of a single sequence). What `tap` takes goes to
-        the spans' works.
-        """
-        width = width or max(len(span) for span in spans)
+    ) -> Tensor:
+        """Return the logits [B, width, V] of spans, or those of their last `keep` rows."""
         placement = Placement(
             first=spans[0].work.sequence.slot,
             starts=tuple(span.start for span in spans),
@@ -100,22 +127,26 @@ class EagerPasses(Passes):
         )
         tokens = [span.padded(span.work.tokens, width) for span in spans]
         input_ids = torch.tensor(tokens, device=self._device)
-        if tap is None:
-            logits = self._forward(input_ids, position_ids, plan, keep)
-        else:
-            with tap.on():
-                logits = self._forward(input_ids, position_ids, plan, keep)
-            for span, states in zip(spans, side_by_side(tap.states()), strict=True):
-                span.work.features.append(states[: len(span)])
-        if keep is not None:
-            return [logits[0, logits.shape[1] - keep :]]
-        return [logits[b, : len(span)] for b, span in enumerate(spans)]
+        with nullcontext() if tap is None else tap.on():
+            return self._forward(input_ids, position_ids, plan, keep, self._entering(spans, width))
+
+    def _entering(self, spans: Sequence[Span], width: int) -> Tensor | None:
+        """Return what enters the first layer that runs [B, width, H], if it is not the model's."""
+        if self._part is None or self._part.first == 0:
+            return None
+        return torch.stack([span.entering(width) for span in spans])
 
     def _forward(
-        self, input_ids: Tensor, position_ids: Tensor, plan: PaddedPlan, keep: int | None
+        self,
+        input_ids: Tensor,
+        position_ids: Tensor,
+        plan: PaddedPlan,
+        keep: int | None,
+        entering: Tensor | None,
     ) -> Tensor:
-        options = {"logits_to_keep": keep} if keep is not None and self._keeps_logits else {}
-        with self._switch.on(), self.timed():
+        options = {} if keep is None or not self._keeps_logits else {"logits_to_keep": _last(keep)}
+        part = nullcontext() if self._part is None else self._part.on(entering)
+        with self._switch.on(), part, self.timed():
             logits: Tensor = self._model(
                 input_ids=input_ids,
                 position_ids=position_ids,
@@ -124,6 +155,20 @@ class EagerPasses(Passes):
                 **options,
             ).logits
         return logits
+
+
+def _kept(spans: Sequence[Span], width: int) -> int | None:
+    """Return how many of the last rows need logits, None for all that there are."""
+    if not any(span.work.wants_logits for span in spans):
+        return 0
+    wanted = len(spans[0]) - spans[0].unwanted
+    is_padded = wanted > 0 and len(spans[0]) < width
+    return None if len(spans) > 1 or is_padded else max(1, wanted)
+
+
+def _last(count: int) -> int | Tensor:
+    """Return what Transformers' models take for "the last so many rows": to them, 0 is all."""
+    return count or torch.empty(0, dtype=torch.long)
 
 
 class FixedPasses(EagerPasses):
@@ -135,21 +180,37 @@ class FixedPasses(EagerPasses):
     _prompt_rows = 64
 
     def __init__(
-        self, model: PreTrainedModel, cache: KVCache, device: torch.device, target: ShapedTarget
+        self,
+        model: PreTrainedModel,
+        cache: KVCache,
+        device: torch.device,
+        target: ShapedTarget,
+        *,
+        part: LayerRange | None = None,
+        proof: ShapeProof | None = None,
     ) -> None:
-        """`target`, which these passes belong to, is where shapes are tried."""
-        super().__init__(model, cache, device)
+        """`target`, which these passes belong to, is where shapes are tried.
+
+        What is proven of all layers, for their products and their attention, holds for a `part`.
+        """
+        super().__init__(model, cache, device, part=part)
         self._target = target
-        self._proof = ShapeProof()
+        self._proof = ShapeProof() if proof is None else proof
+
+    def over(self, part: LayerRange) -> FixedPasses:
+        return FixedPasses(
+            self._model, self._cache, self._device, self._target, part=part, proof=self._proof
+        )
 
     def run(self, works: Sequence[Work], layers: Sequence[int] = ()) -> None:
         """Prompts in chunks of one shape, then roots and nodes in shapes of proven equal bits."""
         tap = self._tap(layers)
         chunked = []
         for work in works:
-            for chunk in work.chunks(0, work.root, self._prompt_rows):
-                self._pass([chunk], keep=1, width=self._prompt_rows, tap=tap)
-            chunked.append(list(work.chunks(work.root, len(work.tokens), TILE)))
+            for chunk in work.chunks(work.done, work.root, self._prompt_rows):
+                self._pass([chunk], tap, self._prompt_rows)
+            first = max(work.done, work.root)
+            chunked.append(list(work.chunks(first, len(work.tokens), TILE)))
         for wave in itertools.zip_longest(*chunked):
             spans = [span for span in wave if span is not None]
             for run in adjacent(spans, most=MOST_SEQUENCES):
@@ -171,6 +232,4 @@ class FixedPasses(EagerPasses):
             self._run_proven(spans[: size // 2], tap)
             self._run_proven(spans[size // 2 :], tap)
             return
-        logits = self._pass(spans, keep=None, width=width, tap=tap)
-        for span, rows in zip(spans, logits, strict=True):
-            span.work.logits.append(rows)
+        self._pass(spans, tap, width)

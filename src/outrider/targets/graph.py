@@ -15,6 +15,8 @@ import logging
 import shutil
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,7 @@ from outrider.targets.cache import KVCache
 from outrider.targets.diskcache import cached_folder, intact_entry
 from outrider.targets.features import FeatureTap, decoder_layers
 from outrider.targets.kernels import load_kernels, machine_digest
+from outrider.targets.layer_range import LayerRange
 from outrider.targets.offload import execution_device, is_spread
 
 _LOGGER = logging.getLogger("outrider")
@@ -39,38 +42,57 @@ _DTYPES = (torch.float32, torch.bfloat16)
 _MOST_ROWS = 1 << 20
 _MOST_TOKENS = 1 << 30
 
-Pass = Callable[[list[Tensor]], list[Tensor]]
-"""[ids [1, R], positions [1, R], kept [K], places [R, 3], branches [R, w], keys of each layer ...,
-values of each layer ...] -> [logits [1, K, V] of the rows `kept`, the hidden states [1, R, H] that
-enter each layer, leave the last one, and come out of the final norm].
 
-The states are there anyway, so that giving all of them away costs no time."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Pass:
+    """What was compiled: all layers of a model, or a range of them."""
+
+    run: Callable[[list[Tensor]], list[Tensor]]
+    """[ids [1, R], positions [1, R], kept [K], places [R, 3], branches [R, w], what enters the
+    first layer [1, R, H] if the pass `takes_states`, keys of each layer ..., values of each
+    layer ...] -> [logits [1, K, V] of the rows `kept`, the states [1, R, H] of each of `layers`].
+    """
+    layers: tuple[int, ...]
+    """Of all layers, the states are there anyway, so that giving them away costs no time."""
+    takes_states: bool
 
 
-def find_pass(model: PreTrainedModel) -> Pass | None:
-    """Return the model's compiled pass if this machine has one, intact; compiles nothing."""
+def find_pass(model: PreTrainedModel, part: LayerRange | None = None) -> Pass | None:
+    """Return the compiled pass of a model, or of a part of it, if this machine has one, intact.
+
+    Compiles nothing.
+    """
     try:
         _require_compilable(model)
-        entry = intact_entry(_entry_name(model))
-        return None if entry is None else _load(model, entry)
+        entry = intact_entry(_entry_name(model, part))
+        return None if entry is None else _load(model, part, entry)
     except CompilerError:
         return None
 
 
-def compiled_pass(model: PreTrainedModel, cache: KVCache) -> Pass:
-    """Return the model's compiled pass, compiling it first if this machine has none.
+def compiled_pass(model: PreTrainedModel, cache: KVCache, part: LayerRange | None = None) -> Pass:
+    """Return the same pass, compiling it first if this machine has none.
 
     The cache must have been used once: it knows the layers. Raises CompilerError.
     """
     _require_compilable(model)
-    name = _entry_name(model)
+    name = _entry_name(model, part)
     if (found := intact_entry(name)) is not None:
         try:
-            return _load(model, found)
+            return _load(model, part, found)
         except CompilerError as error:
             _LOGGER.warning("compiling again: %s", error)
             shutil.rmtree(found, ignore_errors=True)
-    return _load(model, cached_folder(name, lambda folder: _compile(model, cache, folder)))
+    folder = cached_folder(name, lambda folder: _compile(model, part, cache, folder))
+    return _load(model, part, folder)
+
+
+def _layers_given(model: PreTrainedModel, part: LayerRange | None) -> tuple[int, ...]:
+    """Return the layers whose states a pass gives: those a part ends at, or all."""
+    count = len(decoder_layers(model))
+    if part is None:
+        return (*range(count + 1), NORMED)
+    return (part.last,) if part.last < count else ()
 
 
 def _require_compilable(model: PreTrainedModel) -> None:
@@ -84,7 +106,7 @@ def _require_compilable(model: PreTrainedModel) -> None:
         raise CompilerError(f"the model is {str(dtype).removeprefix('torch.')}, not {known}")
 
 
-def _entry_name(model: PreTrainedModel) -> str:
+def _entry_name(model: PreTrainedModel, part: LayerRange | None) -> str:
     """Name the cache entry after all that the compiled pass depends on, the weights' values not."""
     config = {k: v for k, v in model.config.to_dict().items() if not k.startswith("_")}
     # Strides too: the compiled code reads the weights as they lay when it was made.
@@ -92,11 +114,12 @@ def _entry_name(model: PreTrainedModel) -> str:
     module = inspect.getmodule(type(model))
     source = "" if module is None else inspect.getsource(module)
     here = Path(__file__)
-    names = (here.name, "attention.py", "features.py")
+    names = (here.name, "attention.py", "features.py", "layer_range.py")
     ours = [(here.parent / name).read_text() for name in names]
     facts = [config, tensors, source, ours, machine_digest()]
     digest = hashlib.sha256(json.dumps(facts, default=str, sort_keys=True).encode()).hexdigest()
-    return f"pass-{model.config.model_type}-{digest[:24]}"
+    layers = "" if part is None else f"layers-{part.first}-{part.last}-"
+    return f"pass-{model.config.model_type}-{layers}{digest[:24]}"
 
 
 def _tensors(model: nn.Module) -> dict[str, Tensor]:
@@ -107,7 +130,7 @@ def _tensors(model: nn.Module) -> dict[str, Tensor]:
 # -- running ----------------------------------------------------------------------------------
 
 
-def _load(model: PreTrainedModel, entry: Path) -> Pass:
+def _load(model: PreTrainedModel, part: LayerRange | None, entry: Path) -> Pass:
     from torch._inductor import aoti_load_package
 
     load_kernels()
@@ -132,7 +155,7 @@ def _load(model: PreTrainedModel, entry: Path) -> Pass:
         outputs: list[Tensor] = boxed_run(inputs)
         return outputs
 
-    return run
+    return Pass(run, _layers_given(model, part), takes_states=part is not None and part.first > 0)
 
 
 # -- compiling --------------------------------------------------------------------------------
@@ -180,12 +203,15 @@ class _Plan:
 class _Forward(nn.Module):
     """The function to be compiled, as a module that owns the model."""
 
-    def __init__(self, model: PreTrainedModel, layers: Sequence[int]) -> None:
+    def __init__(
+        self, model: PreTrainedModel, part: LayerRange | None, layers: Sequence[int]
+    ) -> None:
         super().__init__()
         self.model = model
+        self._part = part
         self._layers = list(layers)
         self._keeps = "logits_to_keep" in inspect.signature(model.forward).parameters
-        self._tap = FeatureTap(model, [*range(len(decoder_layers(model)) + 1), NORMED])
+        self._tap = FeatureTap(model, _layers_given(model, part))
 
     def forward(
         self,
@@ -194,11 +220,12 @@ class _Forward(nn.Module):
         kept: Tensor,
         places: Tensor,
         branches: Tensor,
+        entering: list[Tensor],
         keys: list[Tensor],
         values: list[Tensor],
     ) -> tuple[Tensor, ...]:
         stored = dict(zip(self._layers, zip(keys, values, strict=True), strict=True))
-        with self._tap.on():
+        with self._range(entering), self._tap.on():
             logits: Tensor = self.model(
                 input_ids=ids,
                 position_ids=positions,
@@ -208,17 +235,21 @@ class _Forward(nn.Module):
             ).logits
         return (logits if self._keeps else logits[:, kept], *self._tap.states())
 
+    def _range(self, entering: Sequence[Tensor]) -> AbstractContextManager[None]:
+        return nullcontext() if self._part is None else self._part.on(*entering)
 
-def _compile(model: PreTrainedModel, cache: KVCache, folder: Path) -> None:
+
+def _compile(model: PreTrainedModel, part: LayerRange | None, cache: KVCache, folder: Path) -> None:
     from torch._inductor import aoti_compile_and_package
 
     name = type(model).__name__
-    _LOGGER.info("compiling the passes of %s, once for this machine: minutes at most", name)
+    what = name if part is None else f"{part} of {name}"
+    _LOGGER.info("compiling the passes of %s, once for this machine: minutes at most", what)
     load_kernels()
     try:
         with warnings.catch_warnings(), torch.inference_mode(False), torch.no_grad():
             warnings.simplefilter("ignore")
-            program = _export(model, cache)
+            program = _export(model, part, cache)
             constants = dict(program.constants)
             _use_kernels(program)
             aoti_compile_and_package(
@@ -227,6 +258,9 @@ def _compile(model: PreTrainedModel, cache: KVCache, folder: Path) -> None:
                 inductor_configs={
                     "aot_inductor.package_constants_in_so": False,
                     "cpp.dynamic_threads": True,
+                    # A state in bf16 is rounded where a layer ends, whatever is fused across: so
+                    # that layers run apart give the bits of all in one pass.
+                    "emulate_precision_casts": True,
                 },
             )
     except Exception as error:
@@ -241,7 +275,9 @@ def _compile(model: PreTrainedModel, cache: KVCache, folder: Path) -> None:
     save_file(extra, folder / _CONSTANTS)
 
 
-def _export(model: PreTrainedModel, cache: KVCache) -> torch.export.ExportedProgram:
+def _export(
+    model: PreTrainedModel, part: LayerRange | None, cache: KVCache
+) -> torch.export.ExportedProgram:
     """Trace the pass with every length open: rows, rows kept, words of branches, slots, tokens."""
     layers = cache.layers
     # The trace must not see tensors made for inference alone, nor sizes that are special (0, 1).
@@ -249,12 +285,16 @@ def _export(model: PreTrainedModel, cache: KVCache) -> torch.export.ExportedProg
     keys, values = blank[: len(layers)], blank[len(layers) :]
     rows = torch.arange(5)
     places = torch.stack([torch.zeros_like(rows), rows, rows + 1], dim=1)
+    size = model.config.get_text_config(decoder=True).hidden_size
+    takes_states = part is not None and part.first > 0
+    entering = [torch.zeros(1, len(rows), size, dtype=model.dtype)] if takes_states else []
     inputs = (
         rows[None],
         rows[None],
         rows[:3],
         places,
         torch.zeros(5, 3, dtype=torch.long),
+        entering,
         keys,
         values,
     )
@@ -264,15 +304,16 @@ def _export(model: PreTrainedModel, cache: KVCache) -> torch.export.ExportedProg
     lengths = (
         {1: row},
         {1: row},
-        {0: dim("kept", min=1, max=_MOST_ROWS)},
+        {0: dim("kept", min=0, max=_MOST_ROWS)},
         {0: row},
         {0: row, 1: dim("word", min=1, max=_MOST_ROWS)},
+        [{1: row}] * len(entering),
         [stored] * len(layers),
         [stored] * len(layers),
     )
     with AttentionSwitch(model).on():
         return torch.export.export(
-            _Forward(model, layers), inputs, dynamic_shapes=lengths, strict=False
+            _Forward(model, part, layers), inputs, dynamic_shapes=lengths, strict=False
         )
 
 

@@ -13,16 +13,19 @@ from dataclasses import replace
 import torch
 from transformers import PreTrainedModel
 
-from outrider.errors import CompilerError, UnsupportedModelError
+from outrider.errors import CompilerError, OptionError, UnsupportedModelError
+from outrider.targets.agreement import difference, most_difference
 from outrider.targets.base import Rows, ScoredRows
 from outrider.targets.cache import KVCache
 from outrider.targets.capabilities import require_supported
 from outrider.targets.compiled import CompiledPasses
 from outrider.targets.context import usable_positions
 from outrider.targets.eager import EagerPasses, FixedPasses
-from outrider.targets.features import FeatureTap
-from outrider.targets.graph import compiled_pass, find_pass
+from outrider.targets.early_exit import EarlyExit, require_same_rows
+from outrider.targets.features import FeatureTap, decoder_layers
+from outrider.targets.graph import Pass, compiled_pass, find_pass
 from outrider.targets.graphed import GraphedPasses, can_be_graphed
+from outrider.targets.layer_range import LayerRange
 from outrider.targets.memory import plan_memory, require_fits
 from outrider.targets.offload import execution_device
 from outrider.targets.passes import Passes
@@ -69,7 +72,8 @@ class TransformersTarget(ShapedTarget):
         self._next_handle = 0
         self._passes: Passes = self._eager_passes()
         self._probe()
-        self.is_compiled = compile is not False and self._use_compiled(must=compile is True)
+        self._must_compile = compile is True
+        self.is_compiled = compile is not False and self._use_compiled(must=self._must_compile)
         self.preferred_rows = self._passes.preferred_rows
 
     def _eager_passes(self) -> Passes:
@@ -82,7 +86,7 @@ class TransformersTarget(ShapedTarget):
         if self.device.type == "cuda":
             return self._use_graphs(fuse=must)
         try:
-            run = compiled_pass(self.model, self._cache) if must else find_pass(self.model)
+            run = self._compiled_pass(must)
         except CompilerError as error:
             _LOGGER.warning("passes run eagerly: %s", error)
             return False
@@ -115,6 +119,62 @@ class TransformersTarget(ShapedTarget):
     def cache_bytes(self) -> int:
         """Bytes the cache of all sequences holds."""
         return self._cache.num_bytes
+
+    # -- its first layers alone -----------------------------------------------------------------
+
+    def exit_at(self, layer: int) -> EarlyExit:
+        """Return the first `layer` layers, with the final norm and the head, as a drafter's model.
+
+        Raises OptionError for a layer that leaves none before it or none behind, and
+        UnsupportedModelError for a model whose layers cannot be run apart.
+        """
+        count, name = len(decoder_layers(self.model)), type(self.model).__name__
+        if not 1 <= layer < count:
+            raise OptionError(
+                f"early exit at layer {layer}: {name} has {count} layers, so it must be from 1 to "
+                f"{count - 1}"
+            )
+        parts = [LayerRange(self.model, *ends) for ends in ((0, layer), (layer, count))]
+        shallow, deep = self._part_passes(parts)
+        early = EarlyExit(layer, shallow, deep, self._sequences, self.max_positions)
+        require_same_rows(self, early, name, bits=self.numerics == "invariant")
+        return early
+
+    def _part_passes(self, parts: Sequence[LayerRange]) -> list[Passes]:
+        """Return passes over parts of the model, compiled if its own are."""
+        if isinstance(self._passes, EagerPasses):
+            return [self._passes.over(part) for part in parts]
+        if isinstance(self._passes, CompiledPasses):
+            compiled = self._compiled_parts(self._passes, parts)
+            if compiled is not None:
+                return compiled
+        return [EagerPasses(self.model, self._cache, self.device, part=part) for part in parts]
+
+    def _compiled_parts(
+        self, whole: CompiledPasses, parts: Sequence[LayerRange]
+    ) -> list[Passes] | None:
+        reason = "they are not compiled; compile=True compiles them"
+        try:
+            found = [self._compiled_pass(self._must_compile, part) for part in parts]
+        except CompilerError as error:
+            found, reason = [], str(error)
+        runs = [run for run in found if run is not None]
+        if len(runs) == len(parts):
+            return [whole.over(run) for run in runs]
+        ends = " and ".join(map(str, parts))
+        if self.numerics == "invariant":
+            raise UnsupportedModelError(
+                f"passes over {ends} must be compiled where the whole ones are, to give a row the "
+                f"same bits: {reason}"
+            )
+        _LOGGER.warning("passes over %s run eagerly: %s", ends, reason)
+        return None
+
+    def _compiled_pass(self, must: bool, part: LayerRange | None = None) -> Pass | None:
+        """Return a compiled pass: made now if it `must` be, else only if it exists."""
+        if must:
+            return compiled_pass(self.model, self._cache, part)
+        return find_pass(self.model, part)
 
     # -- the contract ---------------------------------------------------------------------------
 
@@ -149,7 +209,7 @@ class TransformersTarget(ShapedTarget):
         if not 0 <= length <= state.cached:
             raise ValueError(f"cannot crop {state.cached} cached tokens to {length}")
         state.cached = length
-        state.staged = None
+        state.staged = state.held = None
 
     def close(self, sequence: int) -> None:
         closed = self._sequences.pop(sequence)
@@ -159,6 +219,7 @@ class TransformersTarget(ShapedTarget):
             if state.slot == last and closed.slot != last:
                 self._cache.move(last, closed.slot, state.cached)
                 state.slot = closed.slot
+                state.held = None
 
     def commit(self, sequence: int, path: Sequence[int]) -> None:
         state = self._sequences[sequence]
@@ -169,7 +230,7 @@ class TransformersTarget(ShapedTarget):
             raise ValueError(f"path {list(path)} leaves the {num_nodes} nodes that were scored")
         self._cache.compact(state.slot, state.cached + num_pending, path)
         state.cached += num_pending + len(path)
-        state.staged = None
+        state.staged = state.held = None
 
     def pass_rows(self, counts: Sequence[int]) -> int:
         return self._passes.rows(counts)
@@ -180,14 +241,21 @@ class TransformersTarget(ShapedTarget):
             self._passes.prepare(layers)
 
     def score(self, rows: Sequence[Rows], layers: Sequence[int] = ()) -> ScoredRows:
-        self._passes.seconds = 0.0
         works = [Work.of(self._sequences[part.sequence], part) for part in rows]
+        held = [work.sequence.let_go() for work in works]
+        early = next((part.by for part in held if part is not None), None)
         with torch.inference_mode():
-            self._passes.run(works, layers)
+            # Held rows are short of the states of most layers: who asks for such gets a whole pass.
+            if early is None or layers:
+                self._passes.seconds = 0.0
+                self._passes.run(works, layers)
+                seconds = self._passes.seconds
+            else:
+                seconds = early.run(works, held)
         self._stage(works)
         logits = tuple(_joined(work.logits) for work in works)
         features = tuple(_joined(work.features) for work in works) if layers else ()
-        return ScoredRows(logits, self._passes.seconds, features)
+        return ScoredRows(logits, seconds, features)
 
     def score_shaped(self, rows: Sequence[Rows], width: int) -> list[torch.Tensor]:
         works = [Work.of(self._sequences[part.sequence], part) for part in rows]
@@ -220,13 +288,12 @@ class TransformersTarget(ShapedTarget):
             raise UnsupportedModelError(f"{name} cannot be driven: {error}") from error
         finally:
             self.close(sequence)
-        difference = (found.double() - expected.double()).norm() / expected.double().norm()
-        tolerance = 1e-3 if expected.dtype in (torch.float32, torch.float64) else 0.2
-        if not difference <= tolerance:
+        # Not a number is no agreement either.
+        apart = difference(found, expected)
+        if not apart <= most_difference(expected.dtype):
             raise UnsupportedModelError(
                 f"{name} gives other logits through outrider's cache than by itself "
-                f"(relative difference {float(difference):.1e}): its attention "
-                "has a feature not known"
+                f"(relative difference {apart:.1e}): its attention has a feature not known"
             )
 
 

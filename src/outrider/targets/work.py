@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
+from typing import TYPE_CHECKING
 
 from torch import Tensor
+from torch.nn import functional
 
 from outrider.targets.base import Rows
 from outrider.targets.padded import Branches
 from outrider.trees.layout import ancestors, depths
+
+if TYPE_CHECKING:
+    from outrider.targets.early_exit import Held
 
 
 @dataclass(slots=True)
@@ -20,6 +26,13 @@ class CachedSequence:
     cached: int = 0
     staged: tuple[int, int] | None = None
     """Pending tokens and nodes of the last pass, until they are committed."""
+    held: Held | None = None
+    """Rows beyond those cached that the model's first layers have run, for drafts."""
+
+    def let_go(self) -> Held | None:
+        """Return what is held; nothing is, from now on."""
+        held, self.held = self.held, None
+        return held
 
 
 @dataclass(slots=True)
@@ -36,7 +49,12 @@ class Work:
     logits: list[Tensor] = field(default_factory=list)
     """Of the root and the nodes, part by part."""
     features: list[Tensor] = field(default_factory=list)
-    """Of all rows, part by part, if any were asked for."""
+    """Of all rows that were run, part by part, if any were asked for."""
+    done: int = 0
+    """The first rows that need not be run: they have been."""
+    wants_logits: bool = True
+    entering: Tensor | None = None
+    """What enters the first layer of all rows [rows, H], where the layers before have run."""
 
     @classmethod
     def of(cls, sequence: CachedSequence, rows: Rows) -> Work:
@@ -56,6 +74,26 @@ class Work:
     def root(self) -> int:
         """The row of the last committed token: the first whose logits are wanted."""
         return self.num_pending - 1
+
+    @property
+    def first_wanted(self) -> int:
+        """The first row whose logits are wanted."""
+        return self.root if self.wants_logits else len(self.tokens)
+
+    @property
+    def num_linear(self) -> int:
+        """How many rows, from the first on, each follow the one before: all of them in a chain."""
+        levels = enumerate(self.depths, 1)
+        return self.num_pending + sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], levels))
+
+    @property
+    def is_open(self) -> bool:
+        """Whether any row is still to be run."""
+        return self.done < len(self.tokens)
+
+    def split(self, done: int) -> Work:
+        """Return the work of the rows from `done` on, for their states alone."""
+        return replace(self, logits=[], features=[], done=done, wants_logits=False)
 
     def chunks(self, first: int, last: int, size: int) -> Iterator[Span]:
         """Cut the rows `first` to `last` into spans of at most `size` rows."""
@@ -78,6 +116,17 @@ class Span:
     def start(self) -> int:
         """The token of the slot where the first row is stored."""
         return self.work.sequence.cached + self.first
+
+    @property
+    def unwanted(self) -> int:
+        """How many rows, from the first on, come before those whose logits are wanted."""
+        return min(len(self), max(0, self.work.first_wanted - self.first))
+
+    def entering(self, width: int) -> Tensor:
+        """Return what enters the first layer that runs [width, H]; nobody looks beyond the span."""
+        assert self.work.entering is not None
+        states = self.work.entering[self.first : self.last]
+        return functional.pad(states, (0, 0, 0, width - len(self)))
 
     def padded(self, values: list[int], width: int) -> list[int]:
         """Return the span's values, the last one repeated up to `width`; nobody looks at those."""

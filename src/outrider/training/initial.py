@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from transformers import PreTrainedModel
 
 from outrider.heads.config import EagleConfig
 from outrider.heads.eagle import EagleHead
+from outrider.targets.base import NORMED
 
 _SPREAD = 0.02
 
@@ -64,3 +66,14 @@ def initial_eagle_head(
     if head.lm_head is not None and weight.shape[1] == config.hidden_size:
         head.lm_head.weight.copy_(weight if ids is None else weight[ids])
     return head
+
+
+def eagle_1_config(model: PreTrainedModel) -> EagleConfig:
+    """Return the configuration of an EAGLE-1 head that is shaped like one layer of the target."""
+    return replace(
+        default_eagle_config(model, model.config.get_text_config(decoder=True).vocab_size),
+        version=1,
+        feature_layers=(NORMED,),
+        owns_head=False,
+        fc_bias=True,
+    )

@@ -1,0 +1,80 @@
+"""What a user asks of a training run: which drafter, from what, and how."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias, get_args
+
+from outrider.errors import OptionError
+from outrider.training.losses import find_loss
+
+DrafterKind: TypeAlias = Literal["eagle", "medusa", "draft"]
+
+SELF, TASKS = "self", "tasks"
+"""Data that is made up: prompts the target writes itself, and prompts of many kinds."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recipe:
+    """The choices of a training run that are not the optimizer's. Raises OptionError."""
+
+    kind: DrafterKind
+    data: tuple[str, ...] = (SELF, TASKS)
+    """`SELF`, `TASKS`, files of prompts, or files and folders of plain text (see `texts`)."""
+    texts: bool = False
+    """Whether the files are texts to be learnt as they are, and not prompts to be answered."""
+    prompts: int = 2000
+    """How many prompts to make up, of each kind of data that is made up."""
+    tokens: int | None = None
+    """Answers end once they have so many tokens together."""
+    answer_tokens: int = 256
+    temperature: float = 0.0
+    """Of the answers."""
+    loss: str = "hybrid"
+    version: int = 3
+    """Of an EAGLE head: 1 or 3."""
+    steps: int = 4
+    """Tokens an EAGLE-3 head drafts in training."""
+    draft_vocabulary: int = 8192
+    """Token ids that are drafted, or taught, the most frequent ones."""
+    heads: int = 4
+    """Of Medusa."""
+    layers: int = 3
+    """Of a draft model."""
+    max_tokens: int = 1024
+    """Longer samples are cut."""
+    batch: int = 4096
+    """Tokens a batch has at most, padding included."""
+    held_out: float = 0.02
+    questions: int = 20
+    """Held-out prompts that the finished drafter is measured on; 0 measures nothing."""
+
+    def __post_init__(self) -> None:
+        find_loss(self.loss)
+        if self.kind not in get_args(DrafterKind):
+            known = ", ".join(get_args(DrafterKind))
+            raise OptionError(f"kind is {self.kind!r}; it must be one of {known}")
+        if not self.data:
+            raise OptionError("no data is named to train on")
+        if self.version not in (1, 3):
+            raise OptionError(f"version is {self.version!r}; it must be 1 or 3")
+        least = {"prompts": 1, "answer_tokens": 4, "steps": 1, "draft_vocabulary": 1, "heads": 1}
+        least |= {"layers": 1, "max_tokens": 8, "batch": 8, "questions": 0}
+        for name, value in least.items():
+            if getattr(self, name) < value:
+                raise OptionError(f"{name} is {getattr(self, name)}, must be at least {value}")
+        if self.texts and (SELF in self.data or TASKS in self.data):
+            raise OptionError("texts are read from files; 'self' and 'tasks' are prompts")
+
+    @property
+    def files(self) -> list[Path]:
+        """The files and folders among the data."""
+        return [Path(name) for name in self.data if name not in (SELF, TASKS)]
+
+    @property
+    def title(self) -> str:
+        """What the drafter is called on its card."""
+        if self.kind == "eagle":
+            return f"EAGLE-{self.version} head"
+        return "Medusa heads" if self.kind == "medusa" else "Draft model"

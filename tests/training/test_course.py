@@ -1,0 +1,161 @@
+"""Whole runs on a tiny model: from prompts to a drafter that is better than an untrained one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import outrider
+from outrider import Decoder
+from outrider.errors import OptionError
+from outrider.training.course import DRAFTER, Graduate, train
+from outrider.training.pace import Report
+from outrider.training.recipe import Recipe
+from outrider.training.settings import TrainOptions
+from support.files import word_tokenizer
+from support.tiny import VOCAB, tiny_model
+
+
+@pytest.fixture(scope="module")
+def decoder() -> Decoder:
+    model = tiny_model(dtype=torch.float32, scale=8.0, num_hidden_layers=4)
+    return outrider.load(model, tokenizer=word_tokenizer(), max_batch=8)
+
+
+@pytest.fixture(scope="module")
+def prompts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("data") / "prompts.jsonl"
+    words = [f"w{i % 60} w{(7 * i) % 60} w{(11 * i + 3) % 60}" for i in range(40)]
+    path.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in words))
+    return path
+
+
+def recipe_of(kind: Any, prompts: Path, **choices: Any) -> Recipe:
+    known: dict[str, Any] = {
+        "data": (str(prompts),),
+        "answer_tokens": 24,
+        "draft_vocabulary": VOCAB,
+        "batch": 256,
+        "max_tokens": 64,
+        "heads": 2,
+        "layers": 2,
+        "steps": 2,
+        "questions": 2,
+        "held_out": 0.1,
+    }
+    return Recipe(kind=kind, **(known | choices))
+
+
+def options_of(**choices: Any) -> TrainOptions:
+    known: dict[str, Any] = {"learning_rate": 3e-3, "epochs": 8, "save_every": 5, "evaluate_every": 5}
+    return TrainOptions(**(known | choices))
+
+
+KINDS = [("eagle", {}), ("eagle", {"version": 1}), ("medusa", {}), ("draft", {})]
+
+
+@pytest.mark.parametrize(("kind", "choices"), KINDS)
+def test_a_run_ends_with_a_drafter_that_learnt_and_a_card(
+    kind: str, choices: dict[str, Any], decoder: Decoder, prompts: Path, tmp_path: Path
+) -> None:
+    reports: list[Report] = []
+    found = train(
+        decoder,
+        recipe_of(kind, prompts, **choices),
+        options_of(evaluate_every=1),
+        tmp_path,
+        command=("outrider", "train"),
+        progress=reports.append,
+    )
+    looks = [report.held_out for report in reports if report.held_out is not None]
+    # The first step is part of the warm-up: it leaves next to all as it was.
+    assert looks[-1].alphas[0] > looks[0].alphas[0]
+    assert decoder.name in (tmp_path / DRAFTER / "README.md").read_text()
+    assert found.evaluation is not None
+    assert found.evaluation.differences == ()
+    assert found.evaluation.error is None
+    again = outrider.load(
+        decoder.loaded.model, tokenizer=decoder.tokenizer, drafter=found.spec, max_draft=4
+    )
+    result = again.generate([5, 6, 7], max_new_tokens=20, temperature=0)
+    assert result.stats.proposed > 0
+    assert result.stats.drafter_error is None
+
+
+def weights(graduate: Graduate) -> dict[str, torch.Tensor]:
+    found: dict[str, torch.Tensor] = load_file(graduate.folder / "model.safetensors")
+    return found
+
+
+def test_a_run_that_was_killed_anywhere_ends_with_the_same_weights(
+    decoder: Decoder, prompts: Path, tmp_path: Path
+) -> None:
+    recipe, options = recipe_of("eagle", prompts, questions=0), options_of(epochs=5)
+    expected = weights(train(decoder, recipe, options, tmp_path / "whole"))
+
+    stops = [0, 3, 7, 8, 10]
+
+    class KilledError(Exception):
+        pass
+
+    def say(text: str) -> None:
+        if stops[:1] == [0] and "answering" in text:
+            raise KilledError
+
+    def progress(report: Report) -> None:
+        if stops and 0 < stops[0] <= report.step:
+            raise KilledError
+
+    while True:
+        try:
+            found = train(
+                decoder,
+                recipe,
+                options,
+                tmp_path / "killed",
+                resume=True,
+                say=say,
+                progress=progress,
+            )
+            break
+        except KilledError:
+            del stops[0]
+    assert not stops
+    for name, tensor in weights(found).items():
+        assert torch.equal(tensor, expected[name]), name
+
+
+def test_a_folder_with_a_run_is_not_trained_in_by_chance(
+    decoder: Decoder, prompts: Path, tmp_path: Path
+) -> None:
+    recipe = recipe_of("medusa", prompts, questions=0)
+    train(decoder, recipe, options_of(epochs=1), tmp_path)
+    with pytest.raises(OptionError, match="holds a run"):
+        train(decoder, recipe, options_of(epochs=1), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("choices", "message"),
+    [
+        ({"loss": "tv"}, "loss is 'tv'"),
+        ({"version": 2}, "version is 2; it must be 1 or 3"),
+        ({"steps": 0}, "steps is 0, must be at least 1"),
+        ({"data": ()}, "no data is named"),
+        ({"texts": True, "data": ("self",)}, "texts are read from files"),
+    ],
+)
+def test_a_recipe_that_cannot_be_is_refused(choices: dict[str, Any], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        recipe_of("eagle", Path("x"), **choices)
+
+
+def test_a_draft_model_needs_fewer_layers_than_its_target(
+    decoder: Decoder, prompts: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(OptionError, match="layers is 4; the target has 4"):
+        train(decoder, recipe_of("draft", prompts, layers=4), options_of(), tmp_path)
