@@ -223,3 +223,19 @@ def test_caches_that_do_not_fit_are_refused_with_the_numbers(
     with pytest.raises(OptionError, match=r"4 sequences of 200,000 tokens.* are free"):
         target.require_room(4, 200_000, 8)
     target.require_room(1, 8, 1)
+
+
+def test_rows_scored_but_not_committed_survive_the_end_of_a_neighbour() -> None:
+    model = shared_model()
+    target, alone = TransformersTarget(model), TransformersTarget(model)
+    first, second = target.open(32), target.open(32)
+    only = alone.open(32)
+    part = DraftTree((5, 6, 7), (-1, 0, 0))
+    target.score([Rows(first, (9,)), Rows(second, (1, 2), part)])
+    alone.score([Rows(only, (1, 2), part)])
+    target.close(first)
+    target.commit(second, (0, 2))
+    alone.commit(only, (0, 2))
+    (found,) = target.score([Rows(second, (8,))]).logits
+    (expected,) = alone.score([Rows(only, (8,))]).logits
+    torch.testing.assert_close(found, expected)

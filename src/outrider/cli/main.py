@@ -14,6 +14,7 @@ from outrider import __version__
 from outrider.cli.export import export
 from outrider.cli.generate import generate
 from outrider.cli.info import info
+from outrider.cli.train import train
 from outrider.cli.tune import tune
 from outrider.errors import OutriderError
 
@@ -41,6 +42,7 @@ app = typer.Typer(
 app.command()(export)
 app.command()(generate)
 app.command()(info)
+app.command()(train)
 app.command()(tune)
 
 

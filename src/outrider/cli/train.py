@@ -40,11 +40,6 @@ LossOption = Annotated[
     Literal["hybrid", "forward-kl", "total-variation", "cross-entropy"],
     typer.Option(help="What is lowered; hybrid and total-variation aim at acceptance."),
 ]
-Whole = Callable[..., Any]
-
-
-def _whole(metavar: str, text: str) -> Any:
-    return Annotated[int, typer.Option(metavar=metavar, help=text)]
 
 
 def train(

@@ -92,6 +92,8 @@ class Drafter(ABC, Generic[State]):
     """
     needs_prediction: bool = False
     """Whether a request without a predicted output makes no sense for it."""
+    reads_text: bool = True
+    """Whether it has to read what was committed, sooner or later, which costs it time."""
     feature_layers: tuple[int, ...] = ()
     """The hidden states of the target it reads, by layer, as `Target.score` numbers them.
 

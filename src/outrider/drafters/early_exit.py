@@ -33,6 +33,7 @@ class EarlyExitDrafter(Drafter[EarlyExitState]):
 
     name = "early-exit"
     default_max_draft = 12
+    reads_text = False  # the target has read it
 
     def __init__(self, early: EarlyExit) -> None:
         """Draft for the engine of the target whose `exit_at` gave `early`."""

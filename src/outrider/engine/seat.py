@@ -82,7 +82,7 @@ class Seat:
         """Whether the drafter has taken the request on, and `draft_state` is its state."""
         self.is_out = False
         """Whether it raised, and is not asked again in this request."""
-        self.unread = tokens
+        self.unread = tokens if member.drafter.reads_text else 0
         """Committed tokens that it has had no occasion to read yet."""
         self.has_drafted = False
         """Whether it proposed in the round under way."""
@@ -111,6 +111,6 @@ class Seat:
         self.acceptance.age(len(tokens))
         if self.has_drafted:
             self.unread = 0
-        elif not self.member.is_lookup:
+        elif self.member.drafter.reads_text and not self.member.is_lookup:
             self.unread += len(tokens)
         self.has_drafted = False

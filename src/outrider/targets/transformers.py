@@ -217,7 +217,8 @@ class TransformersTarget(ShapedTarget):
         last = len(self._sequences)
         for state in self._sequences.values():
             if state.slot == last and closed.slot != last:
-                self._cache.move(last, closed.slot, state.cached)
+                # Rows that were scored are not committed yet, and still may be.
+                self._cache.move(last, closed.slot, state.cached + sum(state.staged or ()))
                 state.slot = closed.slot
                 state.held = None
 

@@ -64,7 +64,9 @@ def _eagle(
     head = initial_eagle_head(config, model, maps, seed).to(model.device)
     assert config.feature_layers is not None
     teacher = Teacher(model, config.feature_layers, head.target_ids)
-    return Eagle3Lesson(head, teacher, steps=recipe.steps, loss=recipe.loss)
+    return Eagle3Lesson(
+        head, teacher, steps=recipe.steps, loss=recipe.loss, closeness=recipe.closeness
+    )
 
 
 def _medusa(recipe: Recipe, model: PreTrainedModel) -> MedusaHeads:

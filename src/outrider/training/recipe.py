@@ -36,6 +36,8 @@ class Recipe:
     """Of an EAGLE head: 1 or 3."""
     steps: int = 4
     """Tokens an EAGLE-3 head drafts in training."""
+    closeness: float = 0.0
+    """Weight of the target's own states as what an EAGLE-3 head aims at; for little data."""
     draft_vocabulary: int = 8192
     """Token ids that are drafted, or taught, the most frequent ones."""
     heads: int = 4

@@ -38,7 +38,7 @@ def read_workload(path: Path) -> tuple[WorkloadPrompt, ...]:
     user, of which the first is decoded), and may have an `id` and a `task`. Raises OptionError.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise OptionError(f"the workload {str(path)!r} cannot be read: {reason}") from error
