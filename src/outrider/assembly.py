@@ -17,11 +17,11 @@ from outrider.drafters.base import Drafter
 from outrider.drafters.spec import DrafterSpec, parse_specs
 from outrider.engine.costs import PassCosts
 from outrider.engine.engine import Engine, check_engine_options
+from outrider.engine.measure import glance
 from outrider.errors import OptionError
 from outrider.profile import find_profile
 from outrider.targets.loading import LoadedModel, load_config, load_model
 from outrider.targets.transformers import TransformersTarget
-from outrider.tuning.measure import glance
 from outrider.types import Numerics, Rule
 
 

@@ -13,11 +13,11 @@ from typer.testing import CliRunner, Result
 
 import outrider
 from outrider.cli.main import app
+from outrider.engine.measure import PassPoint
 from outrider.errors import LoadError
 from outrider.machine import Machine
 from outrider.profile import Profile, Subject, profile_path
 from outrider.tuning import tune as tuning
-from outrider.tuning.measure import PassPoint
 from outrider.tuning.tally import DrafterResult
 from outrider.tuning.tune import TuneReport
 

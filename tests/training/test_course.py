@@ -52,7 +52,12 @@ def recipe_of(kind: Any, prompts: Path, **choices: Any) -> Recipe:
 
 
 def options_of(**choices: Any) -> TrainOptions:
-    known: dict[str, Any] = {"learning_rate": 3e-3, "epochs": 8, "save_every": 5, "evaluate_every": 5}
+    known: dict[str, Any] = {
+        "learning_rate": 3e-3,
+        "epochs": 8,
+        "save_every": 5,
+        "evaluate_every": 5,
+    }
     return TrainOptions(**(known | choices))
 
 

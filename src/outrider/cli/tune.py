@@ -17,7 +17,7 @@ from outrider.cli.chatter import chatter
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from outrider.tuning.measure import PassPoint, Progress
+    from outrider.engine.measure import PassPoint, Progress
     from outrider.tuning.tally import DrafterResult
     from outrider.tuning.tune import TuneReport
 

@@ -10,11 +10,11 @@ from typing import Any
 
 from outrider.decoder import Decoder
 from outrider.engine.costs import PassCosts
+from outrider.engine.measure import Clock, PassPoint, Progress, measure_passes
 from outrider.engine.request import check_prompt
 from outrider.errors import OptionError
 from outrider.machine import this_machine
 from outrider.profile import Profile, describe_subject
-from outrider.tuning.measure import Clock, PassPoint, Progress, measure_passes
 from outrider.tuning.tally import DrafterResult, Run, Tally
 from outrider.tuning.workload import WorkloadPrompt
 

@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from outrider.targets.base import Rows, ScoredRows
-from outrider.tuning.measure import (
+from outrider.engine.measure import (
     LONG_CONTEXT,
     MOST_BATCH_ROWS,
     SHORT_CONTEXT,
     glance,
     measure_passes,
 )
+from outrider.targets.base import Rows, ScoredRows
 from support.scripted import ScriptedTarget
 
 Cost = Callable[[int, int, int], float]
