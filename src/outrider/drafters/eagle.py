@@ -19,7 +19,8 @@ from outrider.drafters.head_cache import HeadAttention, HeadCache, HeadRows
 from outrider.errors import OptionError
 from outrider.heads.eagle import EagleHead, EagleOutput
 from outrider.trees.growth import Growing, Growth, ShapedGrowth
-from outrider.trees.shape import depth_for, usual_shape
+from outrider.trees.ranks import RankRecord
+from outrider.trees.shape import depth_for
 from outrider.types import NO_DRAFT, ROOT, DraftTree, TokenIds
 
 _PROMPT_ROWS = 512
@@ -35,6 +36,8 @@ class EagleState:
     sampler: DraftSampler
     tokens: list[int]
     unread: list[Tensor] = field(default_factory=list)
+    drawn: DraftTree = NO_DRAFT
+    """The last draft, if it was drawn."""
     cache: HeadCache = field(default_factory=HeadCache)
 
 
@@ -126,6 +129,7 @@ class EagleDrafter(Drafter[EagleState]):
         self._output_layer = output_layer
         self._width = width
         self.drafts_trees = width > 1
+        self._ranks = RankRecord(width)
         self._ids = head.target_ids
         self._most = head.config.max_position_embeddings
 
@@ -155,6 +159,7 @@ class EagleDrafter(Drafter[EagleState]):
             self._add_level(growing, self._step(growing))
         for i, draft in zip(asked, drafts, strict=True):
             trees[i] = draft.finish(budgets[i])
+            states[i].drawn = trees[i] if trees[i].q is not None else NO_DRAFT
         return trees
 
     def observe(
@@ -164,14 +169,15 @@ class EagleDrafter(Drafter[EagleState]):
         features: Sequence[Tensor],
     ) -> None:
         for state, tokens, read in zip(states, committed, features, strict=True):
+            self._ranks.learn(state.drawn, tokens)
+            state.drawn = NO_DRAFT
             state.tokens.extend(tokens)
             state.unread.append(read)
 
     def _growth(self, state: EagleState, budget: int, depth: int) -> Growing:
-        width = min(self._width, budget)
         if state.sampler.has_laws:
-            return ShapedGrowth(usual_shape(budget, width, depth))
-        return Growth(width)
+            return ShapedGrowth(self._ranks.shape(budget, depth))
+        return Growth(min(self._width, budget))
 
     def _read(self, states: Sequence[EagleState]) -> EagleOutput:
         """Let the head read all true features; returns what it gives [B, H] after the last."""

@@ -18,7 +18,7 @@ from outrider.heads.medusa import MedusaHeads
 from outrider.targets.base import NORMED
 from outrider.trees.growth import ShapedGrowth
 from outrider.trees.marginals import best_first
-from outrider.trees.shape import usual_shape
+from outrider.trees.ranks import RankRecord
 from outrider.types import NO_DRAFT, DraftTree, TokenIds
 
 _WIDTH = 10
@@ -31,6 +31,8 @@ class MedusaState:
     sampler: DraftSampler
     num_tokens: int
     hidden: Tensor | None = None
+    drawn: DraftTree = NO_DRAFT
+    """The last draft, if it was drawn."""
 
 
 class MedusaDrafter(Drafter[MedusaState]):
@@ -56,6 +58,7 @@ class MedusaDrafter(Drafter[MedusaState]):
         self._output_layer = output_layer
         self._width = width
         self.drafts_trees = width > 1
+        self._ranks = RankRecord(width)
 
     def steps(self, budget: int) -> int:
         return 1
@@ -84,6 +87,8 @@ class MedusaDrafter(Drafter[MedusaState]):
         features: Sequence[Tensor],
     ) -> None:
         for state, tokens, read in zip(states, committed, features, strict=True):
+            self._ranks.learn(state.drawn, tokens)
+            state.drawn = NO_DRAFT
             state.num_tokens += len(tokens)
             state.hidden = read[-1:].clone()
 
@@ -98,8 +103,7 @@ class MedusaDrafter(Drafter[MedusaState]):
 
     def _drawn(self, state: MedusaState, logits: Tensor, budget: int) -> DraftTree:
         """Return a tree of a settled shape, every node's children drawn by themselves."""
-        width = min(self._width, budget)
-        growth = ShapedGrowth(usual_shape(budget, width, len(logits)))
+        growth = ShapedGrowth(self._ranks.shape(budget, len(logits)))
         for depth, row in enumerate(logits):
             if not growth.frontier:
                 break
@@ -108,4 +112,5 @@ class MedusaDrafter(Drafter[MedusaState]):
             laws = row.expand(count, -1)
             found = state.sampler.candidates(laws, positions, max(growth.counts))
             growth.add(found.tokens, found.chances, found.q)
-        return growth.tree(budget)
+        state.drawn = growth.tree(budget)
+        return state.drawn

@@ -13,7 +13,8 @@ from outrider.errors import OptionError
 from outrider.targets.base import Rows, Target
 from outrider.trees.growth import Growing, Growth, ShapedGrowth
 from outrider.trees.layout import children
-from outrider.trees.shape import depth_for, usual_shape
+from outrider.trees.ranks import RankRecord
+from outrider.trees.shape import depth_for
 from outrider.types import NO_DRAFT, DraftTree, TokenIds
 
 _MOST_NODES = 32  # of a tree, where the user sets no limit
@@ -29,6 +30,8 @@ class ModelState:
     read: DraftTree = NO_DRAFT
     """Drafted tokens that the model has read since: a chain that it keeps in its cache, or the
     tree of its last pass."""
+    drawn: DraftTree = NO_DRAFT
+    """The last draft, if it was drawn."""
 
 
 class ModelDrafter(Drafter[ModelState]):
@@ -56,6 +59,7 @@ class ModelDrafter(Drafter[ModelState]):
         self._vocab_size = vocab_size
         self._shared_ids = min(shared_ids, vocab_size, model.vocab_size)
         self._width = width
+        self._ranks = RankRecord(width)
         self.drafts_trees = width > 1
         if self.drafts_trees:
             self.default_max_draft = _MOST_NODES
@@ -81,11 +85,14 @@ class ModelDrafter(Drafter[ModelState]):
             active = [i for i, depth in enumerate(depths) if step < depth and growths[i].frontier]
             if active:
                 self._grow([states[i] for i in active], [growths[i] for i in active])
-        return [growth.tree(budget) for growth, budget in zip(growths, budgets, strict=True)]
+        trees = [growth.tree(budget) for growth, budget in zip(growths, budgets, strict=True)]
+        for state, tree in zip(states, trees, strict=True):
+            state.drawn = tree if tree.q is not None else NO_DRAFT
+        return trees
 
     def _growth(self, sampler: DraftSampler, budget: int, depth: int) -> Growing:
         if sampler.has_laws and depth > 0:
-            return ShapedGrowth(usual_shape(budget, self._width, depth))
+            return ShapedGrowth(self._ranks.shape(budget, depth))
         return Growth(min(self._width, budget))
 
     def _grow(self, states: Sequence[ModelState], growths: Sequence[Growing]) -> None:
@@ -115,6 +122,8 @@ class ModelDrafter(Drafter[ModelState]):
             if self.drafts_trees and len(state.read):
                 self._model.commit(state.sequence, path)
             state.read = NO_DRAFT
+            self._ranks.learn(state.drawn, tokens)
+            state.drawn = NO_DRAFT
             state.tokens.extend(tokens)
             # The last token is always read again: its row is where the next draft begins.
             cached = self._model.cached(state.sequence)

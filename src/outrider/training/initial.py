@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 from outrider.heads.config import EagleConfig
 from outrider.heads.eagle import EagleHead
 from outrider.targets.base import NORMED
+from outrider.targets.features import base_model
 
 _SPREAD = 0.02
 
@@ -60,12 +61,22 @@ def initial_eagle_head(
     if head.d2t is not None and head.t2d is not None:
         head.d2t.copy_(maps["d2t"])
         head.t2d.copy_(maps["t2d"])
-    get_output: Any = model.get_output_embeddings
+    if config.hidden_size == config.target_hidden_size:
+        _take_over(head, model)
+    return head
+
+
+def _take_over(head: EagleHead, model: PreTrainedModel) -> None:
+    """Give a head the output layer and the last norm of a target that is as wide."""
+    get_output: Any = model.get_output_embeddings  # untyped there
     weight = get_output().weight.float()
     ids = head.target_ids
-    if head.lm_head is not None and weight.shape[1] == config.hidden_size:
+    if head.lm_head is not None:
         head.lm_head.weight.copy_(weight if ids is None else weight[ids])
-    return head
+    tensors = [getattr(child, "weight", None) for child in base_model(model).children()]
+    norms = [one for one in tensors if isinstance(one, Tensor) and one.dim() == 1]
+    if head.norm is not None and len(norms) == 1:
+        head.norm.weight.copy_(norms[0])
 
 
 def eagle_1_config(model: PreTrainedModel) -> EagleConfig:
