@@ -131,6 +131,7 @@ def test_the_layer_of_eagle_3_goes_by_either_name(prefix: str, tmp_path: Path) -
 
 
 def test_layer_ids_are_read_in_the_convention_of_the_key_they_have(tmp_path: Path) -> None:
+    """TRAIN-2"""
     ids = "eagle_aux_hidden_state_layer_ids"
     entering = read_eagle_3(tmp_path / "a", {ids: [2, 10, 18]})
     leaving = read_eagle_3(tmp_path / "b", {"eagle_config": {ids: [1, 9, 17]}})

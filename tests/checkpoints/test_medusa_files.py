@@ -37,6 +37,7 @@ def heads(count: int = 5, blocks: int = 1) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_heads_are_counted_in_the_file_not_in_the_configuration(name: str, tmp_path: Path) -> None:
+    """TRAIN-10"""
     tensors = heads(5, blocks=2)
     read = read_checkpoint(write_folder(tmp_path, CONFIG, tensors, name))
     assert read.config == MedusaConfig(

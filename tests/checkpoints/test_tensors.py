@@ -27,6 +27,7 @@ CONFIGS = st.one_of(
 def test_every_tensor_is_needed_in_its_shape_and_no_other_allowed(
     config: EagleConfig | MedusaConfig, data: st.DataObject
 ) -> None:
+    """TRAIN-9"""
     tensors = random_tensors(config)
     require_tensors(config, tensors, "x")
     name = data.draw(st.sampled_from(sorted(tensors)))
@@ -86,6 +87,7 @@ def test_maps_that_disagree_are_refused(
 
 
 def test_a_map_without_the_other_is_refused() -> None:
+    """TRAIN-8"""
     tensors = random_tensors(eagle_config())
     for missing in ("d2t", "t2d"):
         without = {name: tensor for name, tensor in tensors.items() if name != missing}

@@ -46,6 +46,7 @@ def unit(rows: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("flag", ["norm_before_residual", "norm_before_fc", "fc_norm"])
 def test_a_norm_on_the_way_in_changes_every_step(flag: str) -> None:
+    """TRAIN-7"""
     plain, changed = two_steps(PLAIN), two_steps(flagged(flag))
     for before, after in zip(plain, changed, strict=True):
         assert (before - after).abs().max() > 0.01

@@ -142,6 +142,7 @@ class Scripted(ToyLesson):
 def test_the_best_weights_are_those_of_the_highest_acceptance_not_the_lowest_loss(
     tmp_path: Path,
 ) -> None:
+    """TRAIN-5"""
     lesson = Scripted((1.31, 1.33, 1.32))
     options = replace(OPTIONS, epochs=None, max_steps=6, save_every=100)
     held_out = list(ToyBatches(1).batches(0))
