@@ -132,6 +132,7 @@ class EagleDrafter(Drafter[EagleState]):
         self._ranks = RankRecord(width)
         self._ids = head.target_ids
         self._most = head.config.max_position_embeddings
+        self._dtype = next(head.parameters()).dtype  # the target's may be another
 
     def steps(self, budget: int) -> int:
         return depth_for(budget) if self.drafts_trees else budget
@@ -200,7 +201,7 @@ class EagleDrafter(Drafter[EagleState]):
         tokens = [token for span in spans for token in span.tokens()]
         positions = [place for span in spans for place in span.positions()]
         rows = [HeadRows(span.state.cache, len(span.features)) for span in spans]
-        return self._run(tokens, self._head.fuse(features), positions, rows)
+        return self._run(tokens, self._head.fuse(features.to(self._dtype)), positions, rows)
 
     def _step(self, drafts: Sequence[_Draft]) -> Tensor:
         """Let the head read the frontiers of all drafts; returns its outputs [F, H] after them."""
@@ -226,7 +227,7 @@ class EagleDrafter(Drafter[EagleState]):
         attention = HeadAttention(rows)
         embeddings = self._head.embed(torch.tensor(tokens, device=device), self._embeddings)
         places = torch.tensor(positions, device=device)
-        output: EagleOutput = self._head(embeddings, hidden, places, attention)
+        output: EagleOutput = self._head(embeddings.to(self._dtype), hidden, places, attention)
         attention.commit()
         return output
 
