@@ -66,6 +66,14 @@ def train(
     steps: Annotated[
         int, typer.Option(metavar="N", help="Tokens an EAGLE-3 head drafts in training.")
     ] = 4,
+    closeness: Annotated[
+        float,
+        typer.Option(
+            metavar="X",
+            help="Weight of the target's own states as a second aim of an EAGLE-3 head; helps where "
+            "data is scarce.",
+        ),
+    ] = 0.0,
     draft_vocabulary: Annotated[
         int, typer.Option(metavar="N", help="Token ids that are drafted: the most frequent.")
     ] = 8192,

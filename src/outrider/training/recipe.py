@@ -61,6 +61,8 @@ class Recipe:
             raise OptionError("no data is named to train on")
         if self.version not in (1, 3):
             raise OptionError(f"version is {self.version!r}; it must be 1 or 3")
+        if self.closeness < 0:
+            raise OptionError(f"closeness is {self.closeness}, must be at least 0")
         least = {"prompts": 1, "answer_tokens": 4, "steps": 1, "draft_vocabulary": 1, "heads": 1}
         least |= {"layers": 1, "max_tokens": 8, "batch": 8, "questions": 0}
         for name, value in least.items():
