@@ -70,8 +70,8 @@ def train(
         float,
         typer.Option(
             metavar="X",
-            help="Weight of the target's own states as a second aim of an EAGLE-3 head; helps where "
-            "data is scarce.",
+            help="Weight of the target's own states as a second aim of an EAGLE-3 head; helps "
+            "where data is scarce.",
         ),
     ] = 0.0,
     draft_vocabulary: Annotated[
