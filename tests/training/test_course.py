@@ -92,6 +92,25 @@ def test_a_run_ends_with_a_drafter_that_learnt_and_a_card(
     assert result.stats.drafter_error is None
 
 
+@pytest.mark.parametrize("kind", ["eagle", "medusa"])
+def test_a_run_can_begin_with_what_another_has_learnt(
+    kind: str, decoder: Decoder, prompts: Path, tmp_path: Path
+) -> None:
+    first = train(decoder, recipe_of(kind, prompts, questions=0), options_of(), tmp_path / "1")
+    reports: list[Report] = []
+    train(
+        decoder,
+        recipe_of(kind, prompts, questions=0, start=str(first.folder)),
+        options_of(epochs=1, evaluate_every=1),
+        tmp_path / "2",
+        progress=reports.append,
+    )
+    held = reports[0].held_out
+    assert held is not None
+    assert first.outcome.place.best is not None
+    assert held.tau == pytest.approx(first.outcome.place.best.tau, abs=0.05)
+
+
 def weights(graduate: Graduate) -> dict[str, torch.Tensor]:
     found: dict[str, torch.Tensor] = load_file(graduate.folder / "model.safetensors")
     return found

@@ -61,6 +61,10 @@ def train(
     temperature: Annotated[
         float, typer.Option(metavar="X", help="Temperature of the answers.")
     ] = 0.0,
+    start: Annotated[
+        str | None,
+        typer.Option("--from", metavar="HEAD", help="Begin with a head that was trained before."),
+    ] = None,
     loss: LossOption = "hybrid",
     version: Annotated[int, typer.Option(metavar="3|1", help="Version of an EAGLE head.")] = 3,
     steps: Annotated[

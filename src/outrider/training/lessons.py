@@ -7,10 +7,11 @@ from collections.abc import Sequence
 import torch
 from transformers import PreTrainedModel
 
+from outrider.checkpoints.read import load_head
 from outrider.errors import OptionError
-from outrider.heads.config import MedusaConfig
+from outrider.heads.config import EagleConfig, MedusaConfig
+from outrider.heads.eagle import EagleHead
 from outrider.heads.medusa import MedusaHead, MedusaHeads
-from outrider.targets.base import NORMED
 from outrider.targets.features import decoder_layers
 from outrider.training.base import Lesson, Sample
 from outrider.training.draft import DraftLesson, depth_cut
@@ -46,6 +47,7 @@ def build_lesson(
     words = None if size == vocab else draft_vocabulary(samples, size, vocab, always)
     if recipe.kind == "eagle":
         return _eagle(recipe, model, words, size, seed)
+    # Heads and draft models say all token ids, and are taught the most frequent.
     ids = None if words is None else words.ids.to(model.device)
     teacher = Teacher(model, (), ids)
     if recipe.kind == "medusa":
@@ -56,14 +58,21 @@ def build_lesson(
 def _eagle(
     recipe: Recipe, model: PreTrainedModel, words: DraftVocabulary | None, size: int, seed: int
 ) -> Lesson:
-    if recipe.version == 1:
-        head = initial_eagle_head(eagle_1_config(model), model, {}, seed)
-        return Eagle1Lesson(head.to(model.device), Teacher(model, (NORMED,)))
-    config = default_eagle_config(model, size)
     maps = {} if words is None else {"d2t": words.d2t, "t2d": words.t2d}
-    head = initial_eagle_head(config, model, maps, seed).to(model.device)
-    assert config.feature_layers is not None
-    teacher = Teacher(model, config.feature_layers, head.target_ids)
+    if recipe.start is not None:
+        found = load_head(recipe.start, "eagle", model.config)
+        assert isinstance(found.config, EagleConfig)
+        head = EagleHead.load(found.config, found.tensors).float()
+    elif recipe.version == 1:
+        head = initial_eagle_head(eagle_1_config(model), model, {}, seed)
+    else:
+        head = initial_eagle_head(default_eagle_config(model, size), model, maps, seed)
+    head.to(model.device)
+    layers = head.config.feature_layers
+    assert layers is not None
+    if head.config.version == 1:
+        return Eagle1Lesson(head, Teacher(model, layers))
+    teacher = Teacher(model, layers, head.target_ids)
     return Eagle3Lesson(
         head, teacher, steps=recipe.steps, loss=recipe.loss, closeness=recipe.closeness
     )
@@ -71,6 +80,10 @@ def _eagle(
 
 def _medusa(recipe: Recipe, model: PreTrainedModel) -> MedusaHeads:
     """Return heads that say what the target's own layer does: their blocks begin with zeros."""
+    if recipe.start is not None:
+        found = load_head(recipe.start, "medusa", model.config)
+        assert isinstance(found.config, MedusaConfig)
+        return MedusaHeads.load(found.config, found.tensors).float().to(model.device)
     text = model.config.get_text_config(decoder=True)
     config = MedusaConfig(
         num_heads=recipe.heads,

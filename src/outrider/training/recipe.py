@@ -31,6 +31,8 @@ class Recipe:
     answer_tokens: int = 256
     temperature: float = 0.0
     """Of the answers."""
+    start: str | None = None
+    """A trained head to begin with, as its folder; its shape and token ids are kept."""
     loss: str = "hybrid"
     version: int = 3
     """Of an EAGLE head: 1 or 3."""
@@ -68,6 +70,8 @@ class Recipe:
         for name, value in least.items():
             if getattr(self, name) < value:
                 raise OptionError(f"{name} is {getattr(self, name)}, must be at least {value}")
+        if self.start is not None and self.kind == "draft":
+            raise OptionError("a draft model begins with the target's layers, not with a head")
         if self.texts and (SELF in self.data or TASKS in self.data):
             raise OptionError("texts are read from files; 'self' and 'tasks' are prompts")
 
