@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from outrider.bundled import bundled_head
 from outrider.drafters.spec import DrafterSpec, parse_spec, parse_specs
 from outrider.errors import OptionError
 
@@ -16,6 +17,9 @@ from outrider.errors import OptionError
         ("prediction", DrafterSpec("prediction")),
         ("prediction:a:b.txt", DrafterSpec("prediction", "a:b.txt")),
         ("model:org/name", DrafterSpec("model", "org/name")),
+        ("eagle", DrafterSpec("eagle")),
+        ("medusa:heads/of mine", DrafterSpec("medusa", "heads/of mine")),
+        ("early-exit:12", DrafterSpec("early-exit", "12")),
     ],
 )
 def test_a_spec_is_a_kind_and_what_it_is_made_from(text: str, spec: DrafterSpec) -> None:
@@ -28,7 +32,7 @@ def test_an_unknown_spec_is_refused_with_the_known_ones(text: str) -> None:
         parse_spec(text)
 
 
-@pytest.mark.parametrize("text", ["model", "model:", "prediction:"])
+@pytest.mark.parametrize("text", ["model", "model:", "prediction:", "eagle:", "early-exit"])
 def test_a_spec_without_its_argument_says_what_to_write(text: str) -> None:
     with pytest.raises(OptionError, match=r"names no \w+; write "):
         parse_spec(text)
@@ -68,3 +72,16 @@ def test_commas_part_specs_but_not_names(text: str, specs: list[DrafterSpec]) ->
 def test_a_list_that_makes_no_sense_is_refused(text: str, message: str) -> None:
     with pytest.raises(OptionError, match=message):
         parse_specs(text)
+
+
+@pytest.mark.parametrize("text", ["early-exit:0", "early-exit:-1", "early-exit:last"])
+def test_an_exit_is_a_layer_by_its_number(text: str) -> None:
+    with pytest.raises(OptionError, match="is no number from 1"):
+        parse_spec(text)
+
+
+def test_a_head_that_does_not_come_along_is_said_to_be_missing() -> None:
+    with pytest.raises(
+        OptionError, match="none comes with outrider for org/name; write eagle:PATH"
+    ):
+        bundled_head("eagle", "org/name")

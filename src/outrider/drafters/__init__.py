@@ -66,17 +66,21 @@ def build_drafter(
 def read_head(spec: DrafterSpec, target: str, target_config: PreTrainedConfig) -> Checkpoint | None:
     """Read the trained head a spec names, if it does, and check that it fits the target.
 
-    Raises LoadError for one that cannot be read, that does not fit, or that was trained together
-    with a model which is not the target; VocabularyMismatchError for other token ids.
+    A spec without a path means the head that comes with outrider for the target.
+
+    Raises OptionError if there is none, LoadError for one that cannot be read, that does not fit,
+    or that was trained together with a model which is not the target, and VocabularyMismatchError
+    for other token ids.
     """
     if spec.kind not in ("eagle", "medusa"):
         return None
+    from outrider.bundled import bundled_head
     from outrider.checkpoints.fit import require_own_target
     from outrider.checkpoints.read import load_head
 
-    assert spec.argument is not None
-    head = load_head(spec.argument, spec.kind, target_config)
-    require_own_target(head, target, spec.argument)
+    name = spec.argument or str(bundled_head(spec.kind, target))
+    head = load_head(name, spec.kind, target_config)
+    require_own_target(head, target, name)
     return head
 
 

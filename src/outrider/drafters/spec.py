@@ -20,11 +20,14 @@ _ARGUMENTS = {
     "early-exit": "LAYER",
 }
 
+# What a kind is made from where nothing is named: the prediction comes with the request, the head
+# with outrider.
+_OPTIONAL = frozenset({"prediction", "eagle", "medusa"})
 _NOUNS = {"eagle": "head", "medusa": "head", "early-exit": "layer"}
 
 SPECS = (
-    "none, ngram, suffix, prediction, prediction:FILE, model:ID_OR_PATH, eagle:PATH, medusa:PATH, "
-    "early-exit:LAYER"
+    "none, ngram, suffix, prediction, prediction:FILE, model:ID_OR_PATH, eagle, eagle:PATH, "
+    "medusa, medusa:PATH, early-exit:LAYER"
 )
 
 
@@ -67,7 +70,7 @@ def parse_spec(text: str) -> DrafterSpec:
     wanted = _ARGUMENTS.get(kind)
     if kind not in get_args(DrafterKind) or (colon and wanted is None):
         raise OptionError(f"drafter {text!r} is unknown; known are {SPECS}")
-    if not argument and (colon or (wanted is not None and kind != "prediction")):
+    if not argument and (colon or (wanted is not None and kind not in _OPTIONAL)):
         raise OptionError(
             f"drafter {text!r} names no {_NOUNS.get(kind, kind)}; write {kind}:{wanted}"
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from outrider.bundled import bundled_head
 from outrider.checkpoints.inspection import HeadReport, inspect_head
 from outrider.drafters.spec import parse_spec
 from outrider.drafters.vocabulary import VocabularyMatch, compare_vocabularies
@@ -146,9 +147,9 @@ def inspect_pair(
     wanted = parse_dtype(dtype)
     target_report, target_tokenizer = _inspect_model(target, wanted, trust_remote_code)
     if kind in ("eagle", "medusa"):
-        assert drafter_spec.argument is not None
+        path = drafter_spec.argument or str(bundled_head(kind, target))
         config = load_config(target, trust_remote_code=trust_remote_code)
-        head = inspect_head(drafter_spec.argument, kind, target, config)
+        head = inspect_head(path, kind, target, config)
         return PairReport(target_report, kind, head=head)
     if kind != "model":
         return PairReport(target_report, kind)
