@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from outrider.targets.transformers import TransformersTarget
 
 _LOGGER = logging.getLogger("outrider")
-_FORMAT = 2
+_FORMAT = 3
 # These say where a configuration came from, or how it is run, not what the model is.
 _INCIDENTAL = frozenset({"_name_or_path", "transformers_version", "torch_dtype", "dtype"})
 

@@ -6,10 +6,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from outrider.engine.controller import Controller, Decision
+from outrider.engine.gains import Level
 from outrider.engine.offer import Offer, Pick
 from outrider.engine.request import RequestState
 from outrider.engine.roster import Roster
 from outrider.engine.seat import Member
+from outrider.trees.layout import depths
 from outrider.types import NO_DRAFT, DraftTree
 
 _LONG_RUN = 32  # rounds that share the cost of a text that a draft model has yet to read
@@ -83,6 +85,9 @@ class MeasuredDrafting(Drafting):
         trees = [
             NO_DRAFT if pick is None else pick.offer.first(pick.count) for pick in decision.picks
         ]
+        for draft, tree in zip(drafts, trees, strict=True):
+            if draft is not None and _tells_more_than_depth(draft.tree):
+                draft.seat.gains.learn(_levels(draft, tree))
         for each, draft, pick in zip(offers, drafts, decision.picks, strict=True):
             for offer in (*each, draft):
                 if offer is not None and offer.tree is not None:
@@ -103,11 +108,12 @@ class MeasuredDrafting(Drafting):
         for state, budget, mine in zip(states, budgets, offers, strict=True):
             seat = state.seat(member)
             # Nobody knows what the first draft of all costs: it is short, and for one request.
-            length = budget if member.costs.is_known else min(budget, 1)
-            if length > 0 and seat.can_draft:
-                chances = seat.survival(length)
-                horizon = max(1.0, min(_LONG_RUN, state.room / (1 + sum(chances))))
-                mine.append(Offer(seat, chances, horizon=horizon))
+            if budget > 0 and seat.can_draft:
+                depth = member.drafter.steps(budget if member.costs.is_known else 1)
+                levels = seat.expected(depth)
+                tokens = sum(level.tokens for level in levels)
+                horizon = max(1.0, min(_LONG_RUN, state.room / (1 + tokens)))
+                mine.append(Offer.to_come(seat, levels, horizon))
                 if not member.costs.is_known:
                     break
 
@@ -120,8 +126,10 @@ class MeasuredDrafting(Drafting):
     ) -> float:
         """Let a drafter draft for the requests that have picked it; returns the seconds."""
         budgets = [
-            pick.count if pick is not None and pick.offer.seat.member is member else 0
-            for pick in decision.picks
+            min(pick.offer.budget(pick.count), state.room)
+            if pick is not None and pick.offer.seat.member is member
+            else 0
+            for pick, state in zip(decision.picks, states, strict=True)
         ]
         if not any(budgets):
             return 0.0
@@ -129,9 +137,35 @@ class MeasuredDrafting(Drafting):
         for i, tree in enumerate(found):
             if budgets[i]:
                 seat = states[i].seat(member)
-                drafts[i] = draft = Offer.of_tree(seat, tree)
-                if tree.chances is not None:
-                    seat.gains.learn(draft.chances)
-                elif not len(tree):  # nothing, where so much was expected: others may have more
+                drafts[i] = Offer.of_tree(seat, tree)
+                if not len(tree):  # nothing, where so much was expected: others may have more
                     seat.acceptance.learn(0, False)
+                    if seat.gains.is_known:
+                        seat.gains.learn([Level(0.0)])
         return seconds
+
+
+def _tells_more_than_depth(tree: DraftTree | None) -> bool:
+    """Whether what levels bring is not a matter of their depth alone, which acceptance knows."""
+    return tree is not None and len(tree) > 0 and (tree.chances is not None or not tree.is_chain)
+
+
+def _levels(draft: Offer, scored: DraftTree) -> list[Level]:
+    """Return what the levels of a draft bring: the nodes that were scored, or else the likeliest.
+
+    What was not worth a row in this round is still worth knowing, as it may be in another.
+    """
+    assert draft.tree is not None
+    found: list[list[float]] = []
+    for node, depth in enumerate(depths(draft.tree)):
+        if depth > len(found):
+            found.append([])
+        found[depth - 1].append(draft.chance(node))
+    kept = [0] * len(found)
+    for depth in depths(scored):
+        kept[min(depth, len(kept)) - 1] += 1
+    levels = []
+    for chances, count in zip(found, kept, strict=True):
+        best = sorted(chances, reverse=True)[: max(1, count)]
+        levels.append(Level(min(1.0, sum(best)), len(best)))
+    return levels

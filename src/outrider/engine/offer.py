@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from outrider.engine.gains import Level
 from outrider.engine.seat import Seat
 from outrider.trees.layout import prune
 from outrider.types import NO_DRAFT, DraftTree
@@ -15,13 +17,40 @@ class Offer:
 
     seat: Seat
     chances: list[float]
-    """The probability that each is accepted, its ancestors with it; they fall."""
+    """The probability that each is accepted, its ancestors with it; of a draft that is there they
+    fall."""
     tree: DraftTree | None = None
     """The draft, of which a part may be taken; None where drafting comes after the choice."""
     order: list[int] | None = None
     """The nodes of the tree in the order of `chances`, if that is not their own."""
+    levels: list[int] | None = None
+    """Of a draft not yet made, the level that each node stands on, from 1."""
     horizon: float = 1.0
     """Rounds that share the cost of reading what the drafter has not read yet."""
+
+    @classmethod
+    def to_come(cls, seat: Seat, levels: Sequence[Level], horizon: float) -> Offer:
+        """Offer a draft that is not made yet, by what its levels are expected to bring."""
+        chances: list[float] = []
+        places: list[int] = []
+        for place, level in enumerate(levels, 1):
+            count = max(1, round(level.nodes))
+            chances += [level.tokens / count] * count
+            places += [place] * count
+        return cls(seat, chances, levels=places, horizon=horizon)
+
+    def chance(self, node: int) -> float:
+        """Return the chance of a node of the draft that is there."""
+        return self.chances[node if self.order is None else self.order.index(node)]
+
+    def ends_level(self, count: int) -> bool:
+        """Whether the first `count` nodes are whole levels, which is how drafts are asked for."""
+        levels = self.levels
+        return levels is None or count == len(levels) or levels[count] > levels[count - 1]
+
+    def budget(self, count: int) -> int:
+        """Return how many tokens to ask for, so that the first `count` nodes are among them."""
+        return self.seat.member.budget(self.levels[count - 1]) if self.levels else count
 
     @property
     def is_whole(self) -> bool:
@@ -43,7 +72,8 @@ class Offer:
         if self.tree is not None or not count:
             return 0.0
         unread = self.seat.unread if all_at_once else self.seat.unread / self.horizon
-        return self.seat.member.draft_seconds(count, unread, pass_seconds)
+        steps = self.levels[count - 1] if self.levels else count
+        return self.seat.member.costs.seconds(steps, unread, pass_seconds)
 
     def first(self, count: int) -> DraftTree:
         """Return the part of the draft that holds the `count` likeliest nodes."""

@@ -69,7 +69,7 @@ class Prices:
             left -= chance
             draft_s = offer.draft_seconds(count, self.plain_s)
             cost = self.price * (self.pass_seconds(rows) - self.plain_s + draft_s) / size
-            if gained - cost > value:
+            if gained - cost > value and offer.ends_level(count):
                 best, value = count, gained - cost
             elif gained + left - cost <= value:
                 break

@@ -10,7 +10,7 @@ from outrider.drafters.base import Drafter
 from outrider.engine.acceptance import Acceptance, AcceptancePool
 from outrider.engine.costs import DraftCosts
 from outrider.engine.exploration import Exploration
-from outrider.engine.gains import Gains
+from outrider.engine.gains import Gains, Level
 from outrider.engine.trial import Trial
 from outrider.types import DraftTree
 
@@ -38,9 +38,10 @@ class Member:
         """The layers of the target whose hidden states it reads."""
         return self.drafter.feature_layers
 
-    def draft_seconds(self, count: int, unread: float, pass_seconds: float) -> float:
-        """Return what drafting so many tokens will take, next to a pass of the target."""
-        return self.costs.seconds(self.drafter.steps(count), unread, pass_seconds)
+    def budget(self, levels: int) -> int:
+        """Return the most tokens that it drafts in so many steps."""
+        steps = self.drafter.steps
+        return max((n for n in range(1, self.longest + 1) if steps(n) <= levels), default=1)
 
     def to_dict(self) -> dict[str, Any]:
         """Return what was learnt as plain values, ready for JSON."""
@@ -95,9 +96,11 @@ class Seat:
         """Whether asking it makes sense: features come with the target's first pass."""
         return not self.is_out and (self.has_features or not self.member.layers)
 
-    def survival(self, count: int) -> list[float]:
-        """Return the chances of the likeliest 1, 2, ... nodes of a draft not yet made."""
-        return self.gains.first(count) if self.gains.is_known else self.acceptance.survival(count)
+    def expected(self, levels: int) -> list[Level]:
+        """Return what the levels of a draft not yet made may be expected to bring."""
+        if self.gains.is_known:
+            return self.gains.first(levels)
+        return [Level(tokens) for tokens in self.acceptance.survival(levels)]
 
     def try_out(self, tree: DraftTree, *, is_scored: bool) -> None:
         """Check a draft against what is committed next, unless an unscored one still holds."""
