@@ -21,6 +21,7 @@ from random_heads import (
 )
 
 from outrider.checkpoints.base import Checkpoint, Format
+from outrider.checkpoints.files import write_tensors
 from outrider.checkpoints.read import read_checkpoint
 from outrider.checkpoints.write import write_checkpoint
 from outrider.errors import LoadError, OptionError
@@ -172,3 +173,10 @@ def test_a_folder_with_anything_in_it_is_not_written_to(tmp_path: Path) -> None:
     assert len(modes) == 1  # as readable as any other folder
     assert (tmp_path / "file").read_text() == "mine"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["deep", "file", "taken"]
+
+
+def test_what_is_written_can_be_read_by_whom_any_new_file_can(tmp_path: Path) -> None:
+    write_tensors(tmp_path / "head.safetensors", {"weight": torch.zeros(2)})
+    (tmp_path / "other").touch()
+    modes = {path.stat().st_mode for path in tmp_path.iterdir()}
+    assert len(modes) == 1

@@ -168,8 +168,17 @@ def write_tensors(path: Path, tensors: Tensors) -> None:
     kept = _apart(tensors)
     if path.suffix == ".safetensors":
         save_file(kept, path, metadata={"format": "pt"})
+        _let_others_read(path)
     else:
         torch.save(kept, path)
+
+
+def _let_others_read(path: Path) -> None:
+    """Give a file the rights a new one has here; safetensors leaves it to its owner alone."""
+    model = path.with_name(f".{path.name}.new")
+    model.touch()
+    shutil.copymode(model, path)
+    model.unlink()
 
 
 def _apart(tensors: Tensors) -> dict[str, Tensor]:
