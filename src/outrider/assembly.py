@@ -88,7 +88,7 @@ def load(
     costs = PassCosts()
     if found is None and drafters and max_draft == "auto":
         points = glance(model_target)
-        costs = PassCosts.measured((p.computed, p.attended, p.seconds, p.batch) for p in points)
+        costs = PassCosts.glanced((p.computed, p.attended, p.seconds, p.batch) for p in points)
     plain = Decoder(
         Engine(model_target, max_batch=max_batch, costs=costs),
         loaded,

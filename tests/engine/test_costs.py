@@ -116,3 +116,20 @@ def test_draft_costs_survive_being_written_down() -> None:
     assert copy.seconds(7, 9, PASS) == costs.seconds(7, 9, PASS)
     with pytest.raises((ValueError, KeyError, TypeError)):
         DraftCosts.from_dict({"fixed": 1})
+
+
+def test_a_glance_counts_half_and_passes_soon_correct_it() -> None:
+    """A machine that was busy while it was glanced at must not keep drafts from being tried."""
+    busy = PassCosts.glanced([(1, 0, 0.03, 1), (4, 0, 0.09, 1), (8, 0, 0.24, 1)])
+    sure = PassCosts.measured([(1, 0, 0.03, 1), (4, 0, 0.09, 1), (8, 0, 0.24, 1)])
+    assert busy.seconds(8) < 0.6 * sure.seconds(8)
+    for _ in range(6):
+        busy.observe(1, 0, 0.03, 1)
+        busy.observe(8, 0, 0.04, 1)
+    assert busy.seconds(8) < 0.05
+
+
+def test_a_glance_at_a_quiet_machine_tells_dear_rows_from_cheap_ones() -> None:
+    cheap = PassCosts.glanced([(1, 0, 0.03, 1), (4, 0, 0.0303, 1), (8, 0, 0.031, 1)])
+    dear = PassCosts.glanced([(1, 0, 0.03, 1), (4, 0, 0.06, 1), (8, 0, 0.12, 1)])
+    assert dear.seconds(8) / dear.seconds(1) > 1.5 * cheap.seconds(8) / cheap.seconds(1)

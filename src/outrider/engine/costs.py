@@ -74,6 +74,15 @@ class PassCosts:
             costs._curves[base].measure(group, slope)
         return costs
 
+    @classmethod
+    def glanced(cls, points: Iterable[tuple[int, float, float, int]]) -> PassCosts:
+        """Return costs that begin from a few passes, timed once or twice: a rough word."""
+        costs = cls.measured(points)
+        for curve in costs._curves.values():
+            curve.doubt()
+        costs.is_measured = False
+        return costs
+
     def to_dict(self) -> dict[str, Any]:
         """Return what is known as plain values, ready for JSON."""
         return {"curves": [curve.to_dict() for _, curve in sorted(self._curves.items())]}

@@ -167,6 +167,18 @@ class RowCurve:
         self._slope, self._slope_var = slope / level, _SLOPE_MEASURED
         self.widest = max(self.base, last)
 
+    def doubt(self) -> None:
+        """Take what was measured for a rough word: half of it counts, and none of it is sure.
+
+        A machine that was busy for a moment must not keep drafts from being tried.
+        """
+        guess = RowCurve(self.base)
+        self._shape = [
+            (rough + prior) / 2 for rough, prior in zip(self._shape, guess._shape, strict=True)
+        ]
+        self._settle([_GUESSED] * len(KNOTS))
+        self._level_var = _GUESSED
+
     def rebased(self, base: int) -> RowCurve:
         """Return a curve for other numbers of sequences, on the guess that rows alone count."""
         other = RowCurve(base)
