@@ -85,10 +85,8 @@ def load(
         trust_remote_code=trust_remote_code,
     )
     found = find_profile(profile, loaded, model_target)
-    costs = PassCosts()
-    if found is None and drafters and max_draft == "auto":
-        points = glance(model_target)
-        costs = PassCosts.glanced((p.computed, p.attended, p.seconds, p.batch) for p in points)
+    is_guessed = found is None and bool(drafters) and max_draft == "auto"
+    costs = _glance(model_target) if is_guessed else PassCosts()
     plain = Decoder(
         Engine(model_target, max_batch=max_batch, costs=costs),
         loaded,
@@ -97,6 +95,12 @@ def load(
         profile=found,
     )
     return plain.using(drafters, rule=rule, max_draft=max_draft)
+
+
+def _glance(target: TransformersTarget) -> PassCosts:
+    """Return what passes cost here, by a few of them: enough not to begin with a mere guess."""
+    points = glance(target)
+    return PassCosts.glanced((p.computed, p.attended, p.seconds, p.batch) for p in points)
 
 
 def _check_choices(numerics: object, compile: object, profile: object) -> None:
