@@ -96,3 +96,12 @@ def test_trees_that_are_never_right_cost_next_to_nothing(pass_time: PassTime) ->
     plain, *_ = decode(pass_time, None)
     found, *_ = decode(pass_time, 0.0)
     assert found < plain / 0.98
+
+
+def test_a_fixed_draft_is_forecast_by_its_levels_and_not_by_its_nodes() -> None:
+    clock = SimulatedClock()
+    target = SimulatedTarget(TEXT, clock, steep)
+    engine = Engine(target, TreeDrafter(clock, 0.8), max_draft=15, clock=clock)
+    (result,) = collect(engine, [make_request((1,), max_new_tokens=300)])
+    (choice,) = [one for one in result.stats.explain() if one.drafted == 12][:1]
+    assert choice.predicted_s == pytest.approx(choice.seconds, rel=0.1)

@@ -156,16 +156,12 @@ def _levels(draft: Offer, scored: DraftTree) -> list[Level]:
     What was not worth a row in this round is still worth knowing, as it may be in another.
     """
     assert draft.tree is not None
-    found: list[list[float]] = []
-    for node, depth in enumerate(depths(draft.tree)):
-        if depth > len(found):
-            found.append([])
-        found[depth - 1].append(draft.chance(node))
+    places = depths(draft.tree)
+    found: list[list[float]] = [[] for _ in range(max(places))]
+    for node, chance in draft.nodes():
+        found[places[node] - 1].append(chance)
     kept = [0] * len(found)
     for depth in depths(scored):
         kept[min(depth, len(kept)) - 1] += 1
-    levels = []
-    for chances, count in zip(found, kept, strict=True):
-        best = sorted(chances, reverse=True)[: max(1, count)]
-        levels.append(Level(min(1.0, sum(best)), len(best)))
-    return levels
+    best = [chances[: max(1, count)] for chances, count in zip(found, kept, strict=True)]
+    return [Level(min(1.0, sum(chances)), len(chances)) for chances in best]

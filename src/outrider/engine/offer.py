@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from outrider.engine.gains import Level
@@ -39,9 +39,10 @@ class Offer:
             places += [place] * count
         return cls(seat, chances, levels=places, horizon=horizon)
 
-    def chance(self, node: int) -> float:
-        """Return the chance of a node of the draft that is there."""
-        return self.chances[node if self.order is None else self.order.index(node)]
+    def nodes(self) -> Iterator[tuple[int, float]]:
+        """Yield the nodes of the draft that is there with their chances, the likeliest first."""
+        order = range(len(self.chances)) if self.order is None else self.order
+        yield from zip(order, self.chances, strict=True)
 
     def ends_level(self, count: int) -> bool:
         """Whether the first `count` nodes are whole levels, which is how drafts are asked for."""
@@ -59,7 +60,7 @@ class Offer:
 
     @classmethod
     def of_tree(cls, seat: Seat, tree: DraftTree) -> Offer:
-        """Offer any part of a draft that is there, and not drawn at random."""
+        """Offer a draft that is there: any part of it, or all of it if it was drawn."""
         chances = seat.acceptance.tree_survival(tree)
         if tree.is_chain:
             return cls(seat, chances, tree)
@@ -72,8 +73,9 @@ class Offer:
         if self.tree is not None or not count:
             return 0.0
         unread = self.seat.unread if all_at_once else self.seat.unread / self.horizon
-        steps = self.levels[count - 1] if self.levels else count
-        return self.seat.member.costs.seconds(steps, unread, pass_seconds)
+        member = self.seat.member
+        steps = self.levels[count - 1] if self.levels else member.drafter.steps(count)
+        return member.costs.seconds(steps, unread, pass_seconds)
 
     def first(self, count: int) -> DraftTree:
         """Return the part of the draft that holds the `count` likeliest nodes."""
