@@ -170,6 +170,9 @@ def test_a_folder_with_a_run_is_not_trained_in_by_chance(
         ({"version": 2}, "version is 2; it must be 1 or 3"),
         ({"steps": 0}, "steps is 0, must be at least 1"),
         ({"data": ()}, "no data is named"),
+        ({"version": 1, "loss": "forward-kl"}, "EAGLE-1 has a loss of its own"),
+        ({"version": 1, "closeness": 1.0}, "an aim of EAGLE-3 heads only"),
+        ({"closeness": -1.0}, "closeness is -1.0"),
         ({"texts": True, "data": ("self",)}, "texts are read from files"),
     ],
 )

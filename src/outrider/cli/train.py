@@ -63,7 +63,9 @@ def train(
     ] = 0.0,
     start: Annotated[
         str | None,
-        typer.Option("--from", metavar="HEAD", help="Begin with a head that was trained before."),
+        typer.Option(
+            "--from", metavar="HEAD", help="Begin with a trained head, and keep its shape."
+        ),
     ] = None,
     loss: LossOption = "hybrid",
     version: Annotated[int, typer.Option(metavar="3|1", help="Version of an EAGLE head.")] = 3,

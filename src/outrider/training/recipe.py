@@ -63,6 +63,10 @@ class Recipe:
             raise OptionError("no data is named to train on")
         if self.version not in (1, 3):
             raise OptionError(f"version is {self.version!r}; it must be 1 or 3")
+        if self.kind == "eagle" and self.version == 1 and self.loss != "hybrid":
+            raise OptionError(f"loss is {self.loss!r}, but EAGLE-1 has a loss of its own")
+        if self.closeness and (self.kind, self.version) != ("eagle", 3):
+            raise OptionError("closeness is an aim of EAGLE-3 heads only")
         if self.closeness < 0:
             raise OptionError(f"closeness is {self.closeness}, must be at least 0")
         least = {"prompts": 1, "answer_tokens": 4, "steps": 1, "draft_vocabulary": 1, "heads": 1}
