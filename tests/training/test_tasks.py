@@ -22,4 +22,4 @@ def test_prompts_are_of_every_kind_and_of_a_length_a_small_model_can_read() -> N
     prompts = list(islice(task_prompts(2), 200))
     assert sum("```python" in prompt for prompt in prompts) > 50
     assert sum("How m" in prompt for prompt in prompts) > 50
-    assert all(20 < len(prompt) < 4000 for prompt in prompts)
+    assert all(10 < len(prompt) < 4000 for prompt in prompts)

@@ -16,7 +16,7 @@ from outrider.errors import OptionError, OutriderError, PromptError
 from outrider.profile import Profile
 from outrider.tuning.tally import DrafterResult, Run, Tally
 from outrider.tuning.tune import PLAIN, TuneReport, best_drafter, tune
-from outrider.tuning.workload import WorkloadPrompt
+from outrider.workload.files import WorkloadPrompt
 from support.files import word_tokenizer
 from support.scripted import always
 from support.tiny import shared_model

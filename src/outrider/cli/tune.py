@@ -46,7 +46,7 @@ def tune(
     with chatter(), _progress() as progress:
         import outrider
         from outrider.tuning import tune as tuning
-        from outrider.tuning.workload import default_workload, limited, read_workload
+        from outrider.workload.files import default_workload, limited, read_workload
 
         prompts = default_workload() if workload is None else read_workload(workload)
         prompts = limited(prompts, limit)

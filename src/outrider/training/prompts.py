@@ -14,8 +14,8 @@ from transformers import PreTrainedTokenizerBase
 from outrider.errors import OptionError, PromptError
 from outrider.prompts import encode_prompt
 from outrider.training.base import Sample
-from outrider.tuning.workload import read_workload
 from outrider.types import TokenIds
+from outrider.workload.files import read_workload
 
 Conversation: TypeAlias = tuple[Mapping[str, str], ...]
 """Messages with a role and a content each, of which the last is the user's."""

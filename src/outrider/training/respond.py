@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from outrider.errors import OptionError
+from outrider.journal import Journal, Record, parse_ids, read_journal
 from outrider.sampling.params import SamplingParams
 from outrider.training.base import Sample
-from outrider.training.journal import Journal, Record, parse_ids, read_journal
 from outrider.training.prompts import prompt_key
 from outrider.training.writing import (
     describe_params,

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from transformers import PreTrainedTokenizerBase
 
 from outrider.errors import OptionError
+from outrider.journal import Journal, Record, parse_ids, read_journal
 from outrider.sampling.params import SamplingParams
-from outrider.training.journal import Journal, Record, parse_ids, read_journal
 from outrider.training.prompts import prompt_key
 from outrider.training.writing import (
     describe_params,

@@ -1,4 +1,4 @@
-"""Prompts of many kinds to train on: code, sums, edits and extracts, made up from a seed.
+"""Prompts of many kinds to train on: chat, code, sums, edits and extracts, made up from a seed.
 
 They are put together from parts written here and from functions of Python's own library, which is
 on every machine this runs on. So a drafter can be trained for what people ask without a data set.
@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from random import Random
+
+from outrider.training.questions import chat_question
 
 _MODULES = (
     *("argparse", "ast", "base64", "bisect", "calendar", "collections/__init__", "colorsys"),
@@ -169,14 +171,19 @@ def _extract_text(random: Random) -> str:
 
 
 _TASKS: tuple[Callable[[Random], str], ...] = (
+    chat_question,
     _write_function,
     _word_problem,
+    chat_question,
     _edit_code,
     _extract_text,
+    chat_question,
     _complete_function,
     _word_problem,
+    chat_question,
     _edit_text,
     _extract_code,
+    chat_question,
     _write_function,
     _explain_function,
 )

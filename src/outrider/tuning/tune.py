@@ -16,7 +16,7 @@ from outrider.errors import OptionError
 from outrider.machine import this_machine
 from outrider.profile import Profile, describe_subject
 from outrider.tuning.tally import DrafterResult, Run, Tally
-from outrider.tuning.workload import WorkloadPrompt
+from outrider.workload.files import WorkloadPrompt
 
 PLAIN = "none"
 _WARM_UP_TOKENS = 8

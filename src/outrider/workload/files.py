@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from outrider.errors import OptionError
-from outrider.tuning.prompts import PROMPTS
+from outrider.workload.prompts import PROMPTS
 
 Messages: TypeAlias = tuple[Mapping[str, str], ...]
 

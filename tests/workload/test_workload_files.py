@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from outrider.errors import OptionError
-from outrider.tuning.workload import default_workload, limited, read_workload
+from outrider.workload.files import default_workload, limited, read_workload
 
 
 def write(folder: Path, *rows: Any, name: str = "prompts.jsonl") -> Path:

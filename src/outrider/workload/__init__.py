@@ -1,0 +1,1 @@
+"""Workloads: the prompts that drafters are tried on."""
