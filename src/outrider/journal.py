@@ -99,6 +99,15 @@ def read_journal(path: Path, kind: str, parse: Callable[[Record], T]) -> Iterato
             yield record
 
 
+def journal_header(path: Path, kind: str) -> Record | None:
+    """Return what the journal at `path` was made with, None for a file that is none of the kind."""
+    try:
+        with path.open("rb") as file:
+            return _header_of(file.readline(_BLOCK), kind)
+    except OSError:
+        return None
+
+
 def parse_ids(values: object) -> tuple[int, ...]:
     """Return the token ids of a record; raises TypeError for anything else."""
     if not isinstance(values, list) or not all(type(value) is int for value in values):

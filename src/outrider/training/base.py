@@ -38,6 +38,12 @@ class Batch:
         """Tokens that are learnt."""
         return int(self.counts.sum())
 
+    @property
+    def texts(self) -> list[tuple[int, ...]]:
+        """The ids of each sample, without what fills up."""
+        rows = zip(self.ids.tolist(), self.real.sum(dim=-1).tolist(), strict=True)
+        return [tuple(ids[:size]) for ids, size in rows]
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Marks:

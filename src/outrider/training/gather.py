@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -13,7 +13,7 @@ from outrider.sampling.params import SamplingParams
 from outrider.training.base import Sample
 from outrider.training.prompts import encode_conversations, read_prompts, read_texts
 from outrider.training.recipe import SELF, TASKS, Recipe
-from outrider.training.respond import read_answers, respond
+from outrider.training.respond import holds_answers, read_answers, respond
 from outrider.training.self_prompts import DEFAULT_PARAMS, write_self_prompts
 from outrider.training.tasks import task_prompts
 
@@ -37,7 +37,11 @@ def gather(decoder: Decoder, recipe: Recipe, folder: Path, seed: int, say: Say) 
             for path in recipe.files
             for sample in read_texts(path, tokenizer, max_tokens=recipe.max_tokens)
         ]
-    prompts = _prompts(decoder, recipe, folder, seed, say)
+    known = [path for path in recipe.files if holds_answers(path)]
+    samples = [sample for path in known for sample in read_answers(path, decoder)]
+    prompts = _prompts(decoder, recipe, [str(path) for path in known], folder, seed, say)
+    if not prompts:
+        return samples
     params = SamplingParams(
         temperature=recipe.temperature, max_new_tokens=recipe.answer_tokens, seed=seed
     )
@@ -49,15 +53,20 @@ def gather(decoder: Decoder, recipe: Recipe, folder: Path, seed: int, say: Say) 
         max_tokens=recipe.tokens,
         on_progress=lambda progress: say(f"answering prompts: {progress}"),
     )
-    return read_answers(folder / ANSWERS)
+    return samples + read_answers(folder / ANSWERS, decoder)
 
 
 def _prompts(
-    decoder: Decoder, recipe: Recipe, folder: Path, seed: int, say: Say
+    decoder: Decoder, recipe: Recipe, answered: Sequence[str], folder: Path, seed: int, say: Say
 ) -> list[tuple[int, ...]]:
-    """Return the prompts of every kind of data, taken in turns so that all are early on."""
+    """Return the prompts of every kind of data, taken in turns so that all are early on.
+
+    Files that are `answered` have their answers already.
+    """
     kinds: list[list[tuple[int, ...]]] = []
     for name in recipe.data:
+        if name in answered:
+            continue
         if name == SELF:
             kinds.append(
                 write_self_prompts(
@@ -74,5 +83,5 @@ def _prompts(
             kinds.append(encode_conversations(chats, decoder.tokenizer))
         else:
             kinds.append(encode_conversations(read_prompts(Path(name)), decoder.tokenizer))
-    longest = max(map(len, kinds))
+    longest = max(map(len, kinds), default=0)
     return [kind[i] for i in range(longest) for kind in kinds if i < len(kind)]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from outrider.errors import OptionError
-from outrider.journal import Journal, Record, parse_ids, read_journal
+from outrider.journal import Journal, Record, journal_header, parse_ids, read_journal
 from outrider.sampling.params import SamplingParams
 from outrider.training.base import Sample
 from outrider.training.prompts import prompt_key
@@ -90,8 +90,24 @@ def respond(
     return tally.progress
 
 
-def read_answers(path: Path) -> list[Sample]:
-    """Return the answers in a file as samples; raises LoadError, with file and line."""
+def holds_answers(path: Path) -> bool:
+    """Whether a file holds answers, and not prompts that are still to be answered."""
+    return path.is_file() and journal_header(path, _KIND) is not None
+
+
+def read_answers(path: Path, decoder: Decoder | None = None) -> list[Sample]:
+    """Return the answers in a file as samples; raises LoadError, with file and line.
+
+    Raises OptionError for answers of another target than a decoder's, if one is given.
+    """
+    if decoder is not None:
+        header = journal_header(path, _KIND) or {}
+        for name, value in describe_target(decoder).items():
+            if header.get(name) != value:
+                raise OptionError(
+                    f"the answers in {str(path)!r} are of another target: its {name} is "
+                    f"{header.get(name)!r}, not {value!r}"
+                )
     # Millions of ids, of which few are different: each is held once.
     one: dict[int, int] = {}
     return [

@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 from outrider.targets.base import NORMED
 from outrider.targets.features import FeatureTap, side_by_side
 from outrider.training.base import Batch
+from outrider.training.feature_store import FeatureStore
 
 _ROWS = 512  # whose logits over the whole vocabulary are held at once
 
@@ -51,14 +52,18 @@ class Teacher:
     """A frozen target that is asked batch by batch."""
 
     def __init__(
-        self, model: PreTrainedModel, layers: Sequence[int], ids: Tensor | None = None
+        self,
+        model: PreTrainedModel,
+        layers: Sequence[int],
+        ids: Tensor | None = None,
+        store: FeatureStore | None = None,
     ) -> None:
         """`layers` are those whose states are the features; `ids` the token ids drafted, if not
-        all of them are.
+        all of them are. A `store` keeps states of these layers, and of `NORMED`.
         """
         self.model = model
         self.ids = ids
-        self._layers = tuple(layers)
+        self._store = store
         self._tap = FeatureTap(model, (*layers, NORMED))
         get_output: Any = model.get_output_embeddings  # untyped there
         self._head = get_output()
@@ -67,12 +72,32 @@ class Teacher:
 
     @torch.no_grad()
     def teach(self, batch: Batch) -> Lecture:
-        """Run the target over a batch; padding comes last, so that no token sees it."""
+        """Run the target over a batch, if its states are not all kept already."""
+        *states, normed = self._stored(batch) or self._computed(batch)
+        return Lecture(side_by_side(states) if states else normed, normed)
+
+    def _computed(self, batch: Batch) -> list[Tensor]:
+        """Return the states [B, T, H] of each layer; padding is last, so that no token sees it."""
         base: Any = self._tap.base
         with self._tap.on():
             base(input_ids=batch.ids, use_cache=False)
-        *states, normed = self._tap.states()
-        return Lecture(side_by_side(states) if states else normed, normed)
+        states = list(self._tap.states())
+        if self._store is not None:
+            for row, ids in enumerate(batch.texts):
+                self._store.write(ids, torch.stack([part[row, : len(ids)] for part in states]))
+        return states
+
+    def _stored(self, batch: Batch) -> list[Tensor] | None:
+        """Return the same, read from the store; None where a text is missing there."""
+        if self._store is None:
+            return None
+        found = []
+        for ids in batch.texts:
+            states = self._store.read(ids)
+            if states is None:
+                return None
+            found.append(functional.pad(states, (0, 0, 0, batch.ids.shape[1] - len(ids))))
+        return list(torch.stack(found, dim=1).to(batch.ids.device))
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return what the target's output layer makes of a drafter's states [R, H]: [R, D]."""
