@@ -10,10 +10,12 @@ import torch
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 from torch import Tensor
+from transformers import AutoConfig
 
-from outrider.checkpoints.base import Checkpoint
+from outrider.checkpoints.base import Checkpoint, HeadConfig
 from outrider.checkpoints.tensors import expected_shapes
-from outrider.heads.config import EagleConfig, MedusaConfig
+from outrider.heads.config import DraftConfig, EagleConfig, MedusaConfig
+from outrider.heads.draft import TOKEN_IDS, describe_draft
 from outrider.targets.base import NORMED
 
 VOCAB = 16
@@ -47,8 +49,16 @@ def medusa_config(**changes: Any) -> MedusaConfig:
     return MedusaConfig(**(values | {"hidden_size": HIDDEN, "vocab_size": VOCAB} | changes))
 
 
+def draft_config(draft_vocab_size: int = VOCAB // 2, **changes: Any) -> DraftConfig:
+    """Return the configuration of a small draft model of two layers; `changes` are its class's."""
+    sizes = {"vocab_size": VOCAB, "hidden_size": HIDDEN, "intermediate_size": 12}
+    sizes |= {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+    config: Any = AutoConfig.for_model("llama", **(sizes | changes))
+    return describe_draft(config, draft_vocab_size)
+
+
 def random_tensors(
-    config: EagleConfig | MedusaConfig, dtype: torch.dtype = torch.float32, seed: int = 0
+    config: HeadConfig, dtype: torch.dtype = torch.float32, seed: int = 0
 ) -> dict[str, Tensor]:
     """Return tensors for a configuration; the ids drafted are a random share of the target's."""
     generator = torch.Generator().manual_seed(seed)
@@ -61,11 +71,14 @@ def random_tensors(
         ids = torch.randperm(vocab, generator=generator)[:size].sort().values
         tensors["d2t"] = ids - torch.arange(size)
         tensors["t2d"] = torch.zeros(vocab, dtype=torch.bool).index_fill(0, ids, True)
+    if TOKEN_IDS in tensors:
+        ids = torch.randperm(VOCAB, generator=generator)[: len(tensors[TOKEN_IDS])]
+        tensors[TOKEN_IDS] = ids.sort().values
     return tensors
 
 
 def random_head(
-    config: EagleConfig | MedusaConfig,
+    config: HeadConfig,
     dtype: torch.dtype = torch.float32,
     target: str | None = "org/target",
 ) -> Checkpoint:

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 import torch
-from random_heads import eagle_config, random_head
+from random_heads import draft_config, eagle_config, random_head
 from safetensors.torch import load_file, save_file
 
-from outrider.checkpoints.read import find_folder, load_head, read_checkpoint
+from outrider.checkpoints.read import find_folder, holds_native, load_head, read_checkpoint
 from outrider.checkpoints.write import write_checkpoint
 from outrider.errors import LoadError
 
@@ -167,7 +167,7 @@ def test_a_native_folder_of_another_time_is_refused(tmp_path: Path) -> None:
     written = json.loads(path.read_text())
     for change, problem in (
         ({"format_version": 2}, "format_version is 2, not 1"),
-        ({"outrider_head": "hydra"}, "it must be eagle or medusa"),
+        ({"outrider_head": "hydra"}, "it must be eagle, medusa or draft"),
         ({"mood": "good"}, "unknown key mood"),
         ({"head": written["head"] | {"norm": True}}, "norm is unknown; known are"),
         ({"head": None}, "no configuration of the head"),
@@ -191,3 +191,46 @@ def test_a_head_of_the_other_kind_is_said_to_be_one(folder: Path) -> None:
     assert load_head(str(folder), "eagle").kind == "eagle"
     with pytest.raises(LoadError, match=f"is EAGLE-3: write eagle:{folder}"):
         load_head(str(folder), "medusa")
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"num_layers": 3}, r"config\.json: num_layers is 3, but the architecture has 2"),
+        ({"draft_vocab_size": 17}, r"config\.json: a draft model cannot draft 17 token ids of 16"),
+        (
+            {"draft_vocab_size": 4},
+            r"token_ids has shape \[8\], but its configuration asks for \[4\]",
+        ),
+        ({"draft_vocab_size": 16}, "the tensor token_ids is no part"),
+        ({"architecture": {"model_type": "hydra"}}, r"config\.json: architecture is none that"),
+        ({"architecture": 3}, r"config\.json: architecture is 3; it must be a table"),
+        ({"mood": "good"}, "mood is unknown"),
+    ],
+)
+def test_a_draft_model_that_contradicts_itself_is_refused(
+    change: dict[str, Any], problem: str, tmp_path: Path
+) -> None:
+    write_checkpoint(random_head(draft_config()), "native", tmp_path / "draft")
+    path = tmp_path / "draft" / "config.json"
+    written = json.loads(path.read_text())
+    path.write_text(json.dumps(written | {"head": written["head"] | change}))
+    with pytest.raises(LoadError, match=problem) as caught:
+        read_checkpoint(tmp_path / "draft")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_draft_model_is_no_head_and_its_spec_says_so(tmp_path: Path, folder: Path) -> None:
+    draft = tmp_path / "draft"
+    write_checkpoint(random_head(draft_config()), "native", draft)
+    with pytest.raises(LoadError, match=f"is a draft model: write model:{draft}"):
+        load_head(str(draft), "eagle")
+    with pytest.raises(LoadError, match=f"is EAGLE-3: write eagle:{folder}"):
+        load_head(str(folder), "draft")
+
+
+def test_our_own_format_is_told_from_whole_models(tmp_path: Path, folder: Path) -> None:
+    write_checkpoint(random_head(draft_config()), "native", tmp_path / "draft")
+    assert holds_native(str(tmp_path / "draft"))
+    assert not holds_native(str(folder))
+    assert not any(map(holds_native, [str(tmp_path), "org/no-such", "no such:name", "a.gguf"]))

@@ -7,12 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from random_heads import HIDDEN, VOCAB, eagle_config, medusa_config, random_head
+from random_heads import (
+    HIDDEN,
+    VOCAB,
+    draft_config,
+    eagle_config,
+    medusa_config,
+    random_head,
+)
 from transformers import AutoConfig, PreTrainedConfig
 
+from outrider.checkpoints.base import HeadConfig
 from outrider.checkpoints.fit import check_fit, require_own_target, resolve
 from outrider.errors import LoadError, VocabularyMismatchError
-from outrider.heads.config import EagleConfig, MedusaConfig
 
 
 def target(**changes: Any) -> PreTrainedConfig:
@@ -26,8 +33,10 @@ def target(**changes: Any) -> PreTrainedConfig:
     return config
 
 
-@pytest.mark.parametrize("config", [eagle_config(1), eagle_config(3), medusa_config()])
-def test_sizes_are_compared_whatever_the_head(config: EagleConfig | MedusaConfig) -> None:
+@pytest.mark.parametrize(
+    "config", [eagle_config(1), eagle_config(3), medusa_config(), draft_config()]
+)
+def test_sizes_are_compared_whatever_the_head(config: HeadConfig) -> None:
     check_fit(config, target(), "x")
     with pytest.raises(LoadError, match=r"x reads .* of size 8, but the target's have 10"):
         check_fit(config, target(hidden_size=10), "x")

@@ -8,9 +8,17 @@ from typing import Any
 
 import pytest
 import torch
-from random_heads import HIDDEN, VOCAB, eagle_config, medusa_config, random_head
+from random_heads import (
+    HIDDEN,
+    VOCAB,
+    draft_config,
+    eagle_config,
+    medusa_config,
+    random_head,
+)
 from transformers import AutoConfig, PreTrainedConfig
 
+from outrider import bundled
 from outrider.checkpoints.inspection import inspect_head
 from outrider.checkpoints.write import write_checkpoint
 from outrider.errors import LoadError
@@ -55,6 +63,34 @@ def test_medusa_heads_are_described(tmp_path: Path) -> None:
     assert report.draft_vocabulary == report.vocabulary == VOCAB
 
 
+def test_a_draft_model_that_shares_its_ends_is_described(tmp_path: Path) -> None:
+    head = random_head(draft_config(5), torch.bfloat16)
+    write_checkpoint(head, "native", tmp_path / "draft")
+    report = inspect_head(str(tmp_path / "draft"), "draft", "org/target", target())
+    assert (report.title, report.heads, report.layers) == ("draft model", None, 2)
+    # Two layers of two key heads, two numbers each, keys and values, of two bytes.
+    assert (report.kv_bytes_per_token, report.feature_layers) == (2 * 2 * 2 * 2 * 2, ())
+    assert (report.vocabulary, report.draft_vocabulary) == (VOCAB, 5)
+    assert report.weight_bytes == 2 * report.parameters + 8 * 5
+    assert (report.dtype, report.trained_for, report.problem) == ("bfloat16", "org/target", None)
+
+
+@pytest.mark.parametrize("argument", [True, False])
+def test_a_pair_with_such_a_draft_model_is_no_pair_of_whole_models(
+    argument: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: dict[str, Any] = {"hidden_size": HIDDEN, "vocab_size": VOCAB}
+    model = save_tiny_model(tmp_path / "model", **sizes)
+    draft = tmp_path / "kept" / model.name / "draft"
+    write_checkpoint(random_head(draft_config(5)), "native", draft)
+    monkeypatch.setattr(bundled, "_FOLDER", tmp_path / "kept")
+    monkeypatch.chdir(tmp_path)
+    pair = inspect_pair("model", f"model:{draft}" if argument else "model")
+    assert pair.drafter is None and pair.unsupported == ()
+    assert pair.head is not None and pair.head.title == "draft model"
+    assert pair.total_bytes is not None and pair.total_bytes > pair.head.weight_bytes
+
+
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
@@ -88,6 +124,7 @@ def test_a_pair_with_a_head_adds_up(tmp_path: Path) -> None:
     alone = inspect_pair(str(model))
     assert pair.head is not None and pair.unsupported == ()
     assert pair.total_bytes is not None and alone.total_bytes is not None
+    assert pair.head.kv_bytes_per_token is not None
     needed = pair.head.weight_bytes + 128 * pair.head.kv_bytes_per_token
     assert pair.total_bytes - alone.total_bytes == needed
     assert pair.to_dict()["head"]["title"] == "EAGLE-3"

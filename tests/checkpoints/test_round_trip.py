@@ -5,13 +5,14 @@ from __future__ import annotations
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeAlias
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_heads import (
+    VOCAB,
+    draft_config,
     eagle_config,
     eagle_configs,
     medusa_config,
@@ -20,14 +21,12 @@ from random_heads import (
     same_tensors,
 )
 
-from outrider.checkpoints.base import Checkpoint, Format
+from outrider.checkpoints.base import Checkpoint, Format, HeadConfig
 from outrider.checkpoints.files import write_tensors
 from outrider.checkpoints.read import read_checkpoint
 from outrider.checkpoints.write import write_checkpoint
 from outrider.errors import LoadError, OptionError
-from outrider.heads.config import EagleConfig, MedusaConfig
 
-HeadConfig: TypeAlias = EagleConfig | MedusaConfig
 DTYPES = st.sampled_from([torch.float32, torch.float16, torch.bfloat16])
 MEDUSA = st.builds(
     medusa_config,
@@ -93,6 +92,12 @@ def test_our_own_format_says_all_there_is(owns_output: bool, changes_target: boo
     survives(replace(head, changes_target=changes_target), "native")
 
 
+@pytest.mark.parametrize("drafted", [1, 5, VOCAB])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_a_draft_model_survives_its_format(drafted: int, dtype: torch.dtype) -> None:
+    survives(random_head(draft_config(drafted, attention_bias=True), dtype), "native", "native")
+
+
 def test_tensors_that_share_memory_are_written_apart(tmp_path: Path) -> None:
     config = medusa_config(num_layers=2)
     tensors = random_tensors(config)
@@ -114,6 +119,9 @@ def test_tensors_that_share_memory_are_written_apart(tmp_path: Path) -> None:
     ("head", "format", "reason"),
     [
         (random_head(medusa_config()), "speculators", "EAGLE-3 only"),
+        (random_head(draft_config()), "speculators", "it can as native, or as transformers"),
+        (random_head(draft_config()), "eagle", "a draft model cannot be written as eagle"),
+        (random_head(draft_config()), "medusa", "a draft model cannot be written as medusa"),
         (random_head(medusa_config()), "eagle", "use medusa"),
         (random_head(eagle_config(1)), "speculators", "EAGLE-3 only"),
         (random_head(eagle_config(1)), "medusa", "use eagle"),

@@ -8,24 +8,32 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_heads import VOCAB, eagle_config, eagle_configs, medusa_config, random_tensors
+from random_heads import (
+    VOCAB,
+    draft_config,
+    eagle_config,
+    eagle_configs,
+    medusa_config,
+    random_tensors,
+)
 from torch import Tensor
 
+from outrider.checkpoints.base import HeadConfig
 from outrider.checkpoints.tensors import expected_shapes, require_tensors
 from outrider.errors import LoadError
-from outrider.heads.config import EagleConfig, MedusaConfig
 
 CONFIGS = st.one_of(
     eagle_configs(1),
     eagle_configs(3),
     st.builds(medusa_config, num_layers=st.integers(1, 2), owns_output=st.booleans()),
+    st.builds(draft_config, st.sampled_from([1, 5, VOCAB]), num_hidden_layers=st.integers(1, 2)),
 )
 
 
 @settings(max_examples=20, deadline=None)
 @given(CONFIGS, st.data())
 def test_every_tensor_is_needed_in_its_shape_and_no_other_allowed(
-    config: EagleConfig | MedusaConfig, data: st.DataObject
+    config: HeadConfig, data: st.DataObject
 ) -> None:
     """TRAIN-9"""
     tensors = random_tensors(config)
@@ -103,3 +111,14 @@ def test_the_first_layer_of_eagle_3_takes_embedding_and_state_side_by_side() -> 
     first = expected_shapes(eagle_config(1, num_layers=2))
     assert "layers.0.input_layernorm.weight" not in first
     assert "layers.1.input_layernorm.weight" in first
+
+
+@pytest.mark.parametrize("ids", [[0, 2, 2, 5], [0, 3, 2, 5], [-1, 2, 3, 5], [0, 2, 3, VOCAB]])
+def test_the_ids_a_draft_model_drafts_rise_within_the_targets(ids: list[int]) -> None:
+    config = draft_config(4)
+    tensors = random_tensors(config)
+    require_tensors(config, tensors | {"token_ids": torch.tensor([0, 2, 3, VOCAB - 1])}, "x")
+    with pytest.raises(LoadError, match="x: token_ids must rise, within 0 to 15"):
+        require_tensors(config, tensors | {"token_ids": torch.tensor(ids)}, "x")
+    with pytest.raises(LoadError, match="token_ids is int32, not int64"):
+        require_tensors(config, tensors | {"token_ids": tensors["token_ids"].int()}, "x")

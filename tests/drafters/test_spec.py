@@ -16,6 +16,7 @@ from outrider.errors import OptionError
         ("suffix", DrafterSpec("suffix")),
         ("prediction", DrafterSpec("prediction")),
         ("prediction:a:b.txt", DrafterSpec("prediction", "a:b.txt")),
+        ("model", DrafterSpec("model")),
         ("model:org/name", DrafterSpec("model", "org/name")),
         ("eagle", DrafterSpec("eagle")),
         ("medusa:heads/of mine", DrafterSpec("medusa", "heads/of mine")),
@@ -32,7 +33,7 @@ def test_an_unknown_spec_is_refused_with_the_known_ones(text: str) -> None:
         parse_spec(text)
 
 
-@pytest.mark.parametrize("text", ["model", "model:", "prediction:", "eagle:", "early-exit"])
+@pytest.mark.parametrize("text", ["model:", "prediction:", "eagle:", "early-exit"])
 def test_a_spec_without_its_argument_says_what_to_write(text: str) -> None:
     with pytest.raises(OptionError, match=r"names no \w+; write "):
         parse_spec(text)
@@ -81,7 +82,10 @@ def test_an_exit_is_a_layer_by_its_number(text: str) -> None:
 
 
 def test_a_head_that_does_not_come_along_is_said_to_be_missing() -> None:
-    with pytest.raises(
-        OptionError, match="none comes with outrider for org/name; write eagle:PATH"
-    ):
-        bundled_head("eagle", "org/name")
+    for kind, noun, trained in (("eagle", "head", "eagle"), ("model", "model", "draft")):
+        with pytest.raises(
+            OptionError,
+            match=f"names no {noun}, and none comes with outrider for org/name; "
+            f"write {kind}:PATH, or train one: outrider train {trained}",
+        ):
+            bundled_head(kind, "org/name")

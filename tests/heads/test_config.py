@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from outrider.errors import OptionError
-from outrider.heads.config import EagleConfig, MedusaConfig
+from outrider.heads.config import DraftConfig, EagleConfig, MedusaConfig
 
 EAGLE: dict[str, Any] = {
     "version": 3,
@@ -33,6 +33,14 @@ EAGLE_1 = EAGLE | {
     "fc_bias": True,
 }
 MEDUSA: dict[str, Any] = {"num_heads": 5, "num_layers": 1, "hidden_size": 8, "vocab_size": 16}
+
+DRAFT: dict[str, Any] = {
+    "architecture": {"model_type": "llama", "rope_parameters": {"rope_theta": 1e4}},
+    "num_layers": 3,
+    "hidden_size": 8,
+    "vocab_size": 16,
+    "draft_vocab_size": 8,
+}
 
 
 @pytest.mark.parametrize("values", [EAGLE, EAGLE_1, EAGLE | {"feature_layers": None}])
@@ -130,3 +138,24 @@ def test_a_configuration_does_not_change_with_the_table_it_was_made_from() -> No
     config = EagleConfig.from_dict(EAGLE | {"rope_parameters": rope})
     rope["rope_theta"] = 1.0
     assert config.rope_parameters["rope_theta"] == 10000.0
+
+
+def test_a_draft_models_configuration_survives_json() -> None:
+    config = DraftConfig.from_dict(DRAFT | {"architecture": {"layer_types": ("a", "b")}})
+    assert DraftConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
+    assert config.is_reduced and not DraftConfig.from_dict(DRAFT | {"vocab_size": 8}).is_reduced
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"num_layers": 0}, "num_layers is 0; it must be at least 1"),
+        ({"hidden_size": "8"}, "hidden_size is '8'; it must be a whole number"),
+        ({"draft_vocab_size": 17}, "a draft model cannot draft 17 token ids of 16"),
+        ({"architecture": []}, r"architecture is \[\]; it must be a table of names and values"),
+        ({"heads": 2}, "heads is unknown; known are architecture, num_layers"),
+    ],
+)
+def test_a_draft_model_that_cannot_be_is_refused(change: dict[str, Any], problem: str) -> None:
+    with pytest.raises(OptionError, match=problem):
+        DraftConfig.from_dict(DRAFT | change)

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 import outrider
 from outrider import Decoder
-from outrider.errors import OptionError
+from outrider.errors import LoadError, OptionError
 from outrider.training.course import DRAFTER, Graduate, train
 from outrider.training.pace import Report
 from outrider.training.recipe import Recipe
@@ -92,7 +92,7 @@ def test_a_run_ends_with_a_drafter_that_learnt_and_a_card(
     assert result.stats.drafter_error is None
 
 
-@pytest.mark.parametrize("kind", ["eagle", "medusa"])
+@pytest.mark.parametrize("kind", ["eagle", "medusa", "draft"])
 def test_a_run_can_begin_with_what_another_has_learnt(
     kind: str, decoder: Decoder, prompts: Path, tmp_path: Path
 ) -> None:
@@ -109,6 +109,35 @@ def test_a_run_can_begin_with_what_another_has_learnt(
     assert held is not None
     assert first.outcome.place.best is not None
     assert held.tau == pytest.approx(first.outcome.place.best.tau, abs=0.05)
+
+
+def test_a_draft_model_says_and_goes_on_saying_the_ids_it_was_taught(
+    decoder: Decoder, prompts: Path, tmp_path: Path
+) -> None:
+    options = options_of(epochs=1)
+    recipe = recipe_of("draft", prompts, draft_vocabulary=20, questions=0)
+    first = train(decoder, recipe, options, tmp_path / "1")
+    assert first.spec == f"model:{first.folder}"
+    card = (first.folder / "README.md").read_text()
+    assert f"--drafter {first.spec}" in card and "# Draft model for" in card
+    written = weights(first)
+    assert len(written["token_ids"]) == 20
+    assert {one.dtype for name, one in written.items() if name != "token_ids"} == {torch.bfloat16}
+    # Another vocabulary is asked for, but the drafter that it begins with has one.
+    recipe = recipe_of("draft", prompts, draft_vocabulary=30, start=str(first.folder), questions=0)
+    second = weights(train(decoder, recipe, options, tmp_path / "2"))
+    assert torch.equal(second["token_ids"], written["token_ids"])
+    assert not torch.equal(second["model.norm.weight"], written["model.norm.weight"])
+
+
+def test_a_draft_model_does_not_begin_with_a_head(
+    decoder: Decoder, prompts: Path, tmp_path: Path
+) -> None:
+    options = options_of(epochs=1)
+    head = train(decoder, recipe_of("medusa", prompts, questions=0), options, tmp_path / "1")
+    recipe = recipe_of("draft", prompts, start=str(head.folder))
+    with pytest.raises(LoadError, match="is Medusa-1: write medusa:"):
+        train(decoder, recipe, options, tmp_path / "2")
 
 
 def weights(graduate: Graduate) -> dict[str, torch.Tensor]:
@@ -186,3 +215,24 @@ def test_a_draft_model_needs_fewer_layers_than_its_target(
 ) -> None:
     with pytest.raises(OptionError, match="layers is 4; the target has 4"):
         train(decoder, recipe_of("draft", prompts, layers=4), options_of(), tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["eagle", "medusa", "draft"])
+def test_a_run_with_a_store_of_features_learns_the_same_as_one_without(
+    kind: str, decoder: Decoder, prompts: Path, tmp_path: Path
+) -> None:
+    features = str(tmp_path / "features")
+    found = []
+    for name, choices in (("plain", {}), ("kept", {"features": features})):
+        recipe = recipe_of(kind, prompts, questions=0, **choices)
+        train(decoder, recipe, options_of(epochs=1), tmp_path / name)
+        found.append(load_file(tmp_path / name / DRAFTER / "model.safetensors"))
+    assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
+    # Another run learns from the answers of the first, and reads the states that are kept.
+    size = Path(features).stat().st_size
+    answers = tmp_path / "plain" / "answers.jsonl"
+    recipe = recipe_of(kind, answers, questions=0, features=features)
+    train(decoder, recipe, options_of(epochs=1), tmp_path / "again")
+    again = load_file(tmp_path / "again" / DRAFTER / "model.safetensors")
+    assert all(torch.equal(found[0][name], again[name]) for name in again)
+    assert Path(features).stat().st_size == size > 1000

@@ -21,9 +21,8 @@ LAYERS = (0, 1, NORMED)
 
 def open_store(path: Path, layers: tuple[int, ...] = LAYERS, **changes: Any) -> FeatureStore:
     made_with = TARGET | changes.pop("made_with", {})
-    return FeatureStore(
-        path, made_with, layers, **({"dtype": torch.float64, "max_bytes": 10**8} | changes)
-    )
+    options: dict[str, Any] = {"dtype": torch.float64, "max_bytes": 10**8}
+    return FeatureStore(path, made_with, layers, **(options | changes))
 
 
 def lesson_batch() -> Batch:

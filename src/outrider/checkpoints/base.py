@@ -1,4 +1,4 @@
-"""A trained head as it is kept in files: its configuration, its tensors, where it came from."""
+"""A trained drafter as it is kept in files: its configuration, tensors, where it came from."""
 
 from __future__ import annotations
 
@@ -6,22 +6,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from outrider.heads.config import EagleConfig, MedusaConfig
+from outrider.heads.config import DraftConfig, EagleConfig, MedusaConfig
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     Tensors: TypeAlias = Mapping[str, Tensor]
 
-Kind: TypeAlias = Literal["eagle", "medusa"]
+Kind: TypeAlias = Literal["eagle", "medusa", "draft"]
+HeadConfig: TypeAlias = EagleConfig | MedusaConfig | DraftConfig
 Format: TypeAlias = Literal["native", "eagle", "medusa", "speculators"]
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Checkpoint:
-    """A trained head. Its tensors have the names `outrider.checkpoints.tensors` gives them."""
+    """A trained head, or draft model that shares its target's embeddings and output layer.
 
-    config: EagleConfig | MedusaConfig
+    Its tensors have the names `outrider.checkpoints.tensors` gives them.
+    """
+
+    config: HeadConfig
     tensors: Tensors
     format: Format = "native"
     """What it was read from."""
@@ -33,13 +37,22 @@ class Checkpoint:
     @property
     def kind(self) -> Kind:
         """What drafts with it."""
+        if isinstance(self.config, DraftConfig):
+            return "draft"
         return "eagle" if isinstance(self.config, EagleConfig) else "medusa"
+
+    @property
+    def spec_word(self) -> str:
+        """The word before the colon of a drafter's spec."""
+        return "model" if self.kind == "draft" else self.kind
 
     @property
     def title(self) -> str:
         """What to call it."""
         if isinstance(self.config, EagleConfig):
             return f"EAGLE-{self.config.version}"
+        if isinstance(self.config, DraftConfig):
+            return "draft model"
         return "Medusa-2" if self.changes_target else "Medusa-1"
 
     def for_target(self, name: str) -> Checkpoint:

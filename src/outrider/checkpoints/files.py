@@ -168,12 +168,12 @@ def write_tensors(path: Path, tensors: Tensors) -> None:
     kept = _apart(tensors)
     if path.suffix == ".safetensors":
         save_file(kept, path, metadata={"format": "pt"})
-        _let_others_read(path)
+        let_others_read(path)
     else:
         torch.save(kept, path)
 
 
-def _let_others_read(path: Path) -> None:
+def let_others_read(path: Path) -> None:
     """Give a file the rights a new one has here; safetensors leaves it to its owner alone."""
     model = path.with_name(f".{path.name}.new")
     model.touch()

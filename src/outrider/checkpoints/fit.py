@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from outrider.checkpoints.base import Checkpoint
+from outrider.checkpoints.base import Checkpoint, HeadConfig
 from outrider.errors import LoadError, VocabularyMismatchError
-from outrider.heads.config import EagleConfig, MedusaConfig
+from outrider.heads.config import DraftConfig, EagleConfig
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
@@ -28,7 +28,7 @@ def resolve(config: EagleConfig, target: PreTrainedConfig, name: str) -> EagleCo
     return config.resolved(depth)
 
 
-def check_fit(config: EagleConfig | MedusaConfig, target: PreTrainedConfig, name: str) -> None:
+def check_fit(config: HeadConfig, target: PreTrainedConfig, name: str) -> None:
     """Check the sizes of a head against those of a target, both numbers in the error.
 
     Raises VocabularyMismatchError for token ids, LoadError for hidden states.
@@ -38,8 +38,9 @@ def check_fit(config: EagleConfig | MedusaConfig, target: PreTrainedConfig, name
     if isinstance(config, EagleConfig):
         width = config.target_hidden_size
     if width != text.hidden_size:
+        what = "embeddings" if isinstance(config, DraftConfig) else "hidden states"
         raise LoadError(
-            f"{name} reads hidden states of size {width}, but the target's have {text.hidden_size}"
+            f"{name} reads {what} of size {width}, but the target's have {text.hidden_size}"
         )
     if config.vocab_size != text.vocab_size:
         raise VocabularyMismatchError(

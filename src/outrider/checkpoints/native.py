@@ -9,14 +9,15 @@ from typing import Any
 from outrider.checkpoints.base import Checkpoint
 from outrider.checkpoints.files import WEIGHTS, read_weights, write_json, write_tensors
 from outrider.errors import LoadError
-from outrider.heads.config import EagleConfig, MedusaConfig
+from outrider.heads.config import DraftConfig, EagleConfig, MedusaConfig
 
 KEY = "outrider_head"
 """The key of config.json that tells this format; its value is the kind of head."""
 _VERSION = 1
-_CONFIGS: dict[str, type[EagleConfig] | type[MedusaConfig]] = {
+_CONFIGS: dict[str, type[EagleConfig] | type[MedusaConfig] | type[DraftConfig]] = {
     "eagle": EagleConfig,
     "medusa": MedusaConfig,
+    "draft": DraftConfig,
 }
 _KEYS = frozenset({KEY, "format_version", "target", "changes_target", "head"})
 
@@ -25,7 +26,8 @@ def read_native(folder: Path, values: Mapping[str, Any]) -> Checkpoint:
     """Read a folder in this format; raises LoadError, OptionError for its configuration."""
     kind, version, head = values[KEY], values.get("format_version"), values.get("head")
     if kind not in _CONFIGS:
-        raise LoadError(f"cannot load {folder}: {KEY} is {kind!r}; it must be eagle or medusa")
+        known = "eagle, medusa or draft"
+        raise LoadError(f"cannot load {folder}: {KEY} is {kind!r}; it must be {known}")
     if version != _VERSION:
         raise LoadError(f"cannot load {folder}: its format_version is {version}, not {_VERSION}")
     for key in values.keys() - _KEYS:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from outrider.checkpoints.base import Checkpoint, Kind
 from outrider.checkpoints.eagle import read_eagle
-from outrider.checkpoints.files import read_json
+from outrider.checkpoints.files import CONFIG, read_json
 from outrider.checkpoints.fit import check_fit, resolve
 from outrider.checkpoints.medusa import HEAD_FILES, read_medusa
 from outrider.checkpoints.native import KEY as NATIVE
@@ -18,7 +18,7 @@ from outrider.checkpoints.speculators import KEY as SPECULATORS
 from outrider.checkpoints.speculators import read_speculators
 from outrider.checkpoints.tensors import require_tensors
 from outrider.errors import LoadError, OptionError
-from outrider.heads.config import MedusaConfig
+from outrider.heads.config import EagleConfig
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
@@ -61,6 +61,23 @@ def find_folder(spec: str) -> Path:
         ) from error
 
 
+def holds_native(spec: str) -> bool:
+    """Whether a user's words name a trained drafter in our own format, and not a whole model."""
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    path = Path(spec).expanduser()
+    if not path.is_dir():
+        try:
+            cached = try_to_load_from_cache(spec, CONFIG)
+        except HFValidationError:  # no id
+            return False
+        if not isinstance(cached, str):
+            return False
+        path = Path(cached).parent
+    return (path / CONFIG).is_file() and NATIVE in read_json(path)
+
+
 def read_checkpoint(folder: Path, target: PreTrainedConfig | None = None) -> Checkpoint:
     """Read a trained head from a folder, in any known format, every tensor checked.
 
@@ -71,14 +88,14 @@ def read_checkpoint(folder: Path, target: PreTrainedConfig | None = None) -> Che
     values = read_json(folder)
     try:
         checkpoint = _read(folder, values)
+        require_tensors(checkpoint.config, checkpoint.tensors, str(folder))
     except OptionError as error:
         raise LoadError(f"cannot load {folder}: config.json: {error}") from error
-    require_tensors(checkpoint.config, checkpoint.tensors, str(folder))
     config = checkpoint.config
     if target is None:
         return checkpoint
     check_fit(config, target, str(folder))
-    if isinstance(config, MedusaConfig):
+    if not isinstance(config, EagleConfig):
         return checkpoint
     return replace(checkpoint, config=resolve(config, target, str(folder)))
 
@@ -90,7 +107,8 @@ def load_head(
     folder = find_folder(spec)
     checkpoint = read_checkpoint(folder, target)
     if kind not in (None, checkpoint.kind):
-        raise LoadError(f"{spec} is {checkpoint.title}: write {checkpoint.kind}:{spec}")
+        what = "a draft model" if checkpoint.kind == "draft" else checkpoint.title
+        raise LoadError(f"{spec} is {what}: write {checkpoint.spec_word}:{spec}")
     return checkpoint
 
 

@@ -4,14 +4,17 @@ EAGLE: `embed_tokens.weight`, `fc.weight`, `fc.bias`, `layers.{i}...` as a Llama
 `norm.weight`, `lm_head.weight`, `input_norm.weight`, `fc_norm.{i}.weight`, and `d2t`, `t2d` where
 the head drafts some token ids only: draft id i is the target's i + d2t[i], and t2d marks those ids.
 Medusa: `heads.{k}.blocks.{j}.weight`, `heads.{k}.blocks.{j}.bias`, `heads.{k}.output.weight`.
+Draft model: what Transformers calls its weights, all but those of embeddings and output layer, and
+`token_ids` where it drafts some token ids only: those, in order.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
+from outrider.checkpoints.base import HeadConfig
 from outrider.errors import LoadError
-from outrider.heads.config import EagleConfig, MedusaConfig
+from outrider.heads.config import DraftConfig, EagleConfig, MedusaConfig
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,8 +26,13 @@ Shapes: TypeAlias = dict[str, tuple[int, ...]]
 _MAPS = ("d2t", "t2d")
 
 
-def expected_shapes(config: EagleConfig | MedusaConfig) -> Shapes:
-    """Return every tensor that a head of this configuration has, and its shape."""
+def expected_shapes(config: HeadConfig) -> Shapes:
+    """Return every tensor that a head of this configuration has, and its shape.
+
+    Raises OptionError for a draft model that Transformers cannot build.
+    """
+    if isinstance(config, DraftConfig):
+        return _draft_shapes(config)
     if isinstance(config, MedusaConfig):
         return _medusa_shapes(config)
     shapes = _eagle_1_shapes(config) if config.version == 1 else _eagle_3_shapes(config)
@@ -37,7 +45,7 @@ def expected_shapes(config: EagleConfig | MedusaConfig) -> Shapes:
     return shapes
 
 
-def require_tensors(config: EagleConfig | MedusaConfig, tensors: Tensors, name: str) -> None:
+def require_tensors(config: HeadConfig, tensors: Tensors, name: str) -> None:
     """Raise LoadError, naming the tensor, unless they are those of the configuration."""
     wanted = expected_shapes(config)
     for tensor in sorted(wanted.keys() - tensors.keys()):
@@ -48,6 +56,8 @@ def require_tensors(config: EagleConfig | MedusaConfig, tensors: Tensors, name: 
         _require_shape(name, tensor, tensors[tensor], shape)
     if isinstance(config, EagleConfig) and config.is_reduced:
         _require_maps(config, tensors["d2t"], tensors["t2d"], name)
+    if isinstance(config, DraftConfig) and config.is_reduced:
+        _require_token_ids(config, tensors["token_ids"], name)
 
 
 def without_needless_maps(tensors: Tensors, vocab_size: int, draft_vocab_size: int) -> Tensors:
@@ -68,7 +78,8 @@ def _require_shape(name: str, tensor: str, found: Tensor, shape: tuple[int, ...]
             f"but its configuration asks for {list(shape)}"
         )
     form = str(found.dtype).removeprefix("torch.")
-    wanted = {"d2t": torch.int64, "t2d": torch.bool}.get(tensor)
+    whole = {"d2t": torch.int64, "t2d": torch.bool, "token_ids": torch.int64}
+    wanted = whole.get(tensor)
     if wanted is None and not found.dtype.is_floating_point:
         raise LoadError(f"cannot load {name}: tensor {tensor} is {form}, not floating point")
     if wanted not in (None, found.dtype):
@@ -101,6 +112,21 @@ def _require_maps(config: EagleConfig, d2t: Tensor, t2d: Tensor, name: str) -> N
         )
     if len(set(ids.tolist())) != size:
         raise LoadError(f"cannot load {name}: d2t leads two draft ids to one token id")
+
+
+def _require_token_ids(config: DraftConfig, ids: Tensor, name: str) -> None:
+    """Check that they rise, so that none occurs twice, and that the target has them."""
+    if int(ids[0]) < 0 or int(ids[-1]) >= config.vocab_size or bool((ids.diff() <= 0).any()):
+        raise LoadError(
+            f"cannot load {name}: token_ids must rise, within 0 to {config.vocab_size - 1}"
+        )
+
+
+def _draft_shapes(config: DraftConfig) -> Shapes:
+    from outrider.heads.draft import TOKEN_IDS, own_shapes
+
+    shapes = own_shapes(config)
+    return shapes | ({TOKEN_IDS: (config.draft_vocab_size,)} if config.is_reduced else {})
 
 
 def _eagle_1_shapes(config: EagleConfig) -> Shapes:

@@ -1,4 +1,4 @@
-"""Writing a trained head, in the format asked for."""
+"""Writing a trained drafter, in the format asked for."""
 
 from __future__ import annotations
 
@@ -32,6 +32,10 @@ def write_checkpoint(
     """
     if format not in get_args(Format):
         raise OptionError(f"format {format!r} is unknown; known are {', '.join(get_args(Format))}")
+    if checkpoint.kind == "draft" and format != "native":
+        raise OptionError(
+            f"a draft model cannot be written as {format}; it can as native, or as transformers"
+        )
     require_tensors(checkpoint.config, checkpoint.tensors, "the head")
     with new_folder(folder) as building:
         if format == "native":

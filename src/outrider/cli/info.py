@@ -86,26 +86,31 @@ def _pair(report: PairReport) -> list[tuple[str, str]]:
 
 def _head(head: HeadReport) -> list[tuple[str, str]]:
     many = f"{head.heads} heads of " if head.heads is not None else ""
+    noun = "head" if head.feature_layers != () else "own"
     changed = ", which was trained along with it" if head.changes_target else ""
     return [
         ("drafter", f"{head.title} in {head.format} format, {head.spec}"),
-        ("head layers", f"{many}{head.layers}"),
+        (f"{noun} layers", f"{many}{head.layers}"),
         (
-            "head parameters",
+            f"{noun} parameters",
             f"{_count(head.parameters)}, {_size(head.weight_bytes)} in {head.dtype}",
         ),
-        ("reads the target's state", _reads(head.feature_layers)),
+        _reads(head.feature_layers),
         ("drafts", f"{_count(head.draft_vocabulary)} of {_count(head.vocabulary)} token ids"),
         ("trained for", f"{head.trained_for or 'unknown'}{changed}"),
     ]
 
 
-def _reads(layers: tuple[int, ...] | None) -> str:
+def _reads(layers: tuple[int, ...] | None) -> tuple[str, str]:
+    if layers == ():
+        return "shares the target's", "embeddings and output layer"
     if layers is None:
-        return "of layers its depth decides"
-    if layers == (NORMED,):
-        return "after the final norm"
-    return f"entering layers {', '.join(map(str, layers))}"
+        where = "of layers its depth decides"
+    elif layers == (NORMED,):
+        where = "after the final norm"
+    else:
+        where = f"entering layers {', '.join(map(str, layers))}"
+    return "reads the target's state", where
 
 
 def _count(number: int | None) -> str:

@@ -28,8 +28,8 @@ DataOption = Annotated[
     str,
     typer.Option(
         metavar="DATA",
-        help="self (the target writes prompts), tasks (made-up prompts of many kinds), or files of "
-        "prompts (JSON lines); several with commas between.",
+        help="self (the target writes prompts), tasks (made-up prompts of many kinds), files of "
+        "prompts (JSON lines), or the answers.jsonl of another run; several with commas between.",
     ),
 ]
 TextsOption = Annotated[
@@ -64,7 +64,7 @@ def train(
     start: Annotated[
         str | None,
         typer.Option(
-            "--from", metavar="HEAD", help="Begin with a trained head, and keep its shape."
+            "--from", metavar="FOLDER", help="Begin with a trained drafter, and keep its shape."
         ),
     ] = None,
     loss: LossOption = "hybrid",
@@ -95,6 +95,17 @@ def train(
     lr: Annotated[float, typer.Option(metavar="X", help="Highest learning rate.")] = 5e-4,
     batch: Annotated[int, typer.Option(metavar="N", help="Tokens in a batch, at most.")] = 4096,
     max_tokens: Annotated[int, typer.Option(metavar="N", help="Cut longer samples.")] = 1024,
+    features: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Keep the target's hidden states in FILE: other epochs, and runs that learn from "
+            "the same answers, read them there.",
+        ),
+    ] = None,
+    features_gb: Annotated[
+        float, typer.Option(metavar="X", help="With --features: the most FILE may hold.")
+    ] = 20.0,
     bf16: Annotated[bool, typer.Option("--bf16", help="Compute products in bfloat16.")] = False,
     seed: Annotated[int, typer.Option(metavar="N", help="Seed of all that is random.")] = 0,
     questions: Annotated[

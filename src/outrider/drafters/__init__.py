@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from outrider.drafters.spec import TRAINED
+
 if TYPE_CHECKING:
     from torch import nn
     from transformers import PreTrainedConfig
@@ -30,8 +32,9 @@ def build_drafter(
 ) -> Drafter[Any] | None:
     """Build the drafter a spec names for a target, which drives the model that was loaded.
 
-    `device` and `compile` are those of a draft model (None: the target's device), `head` is what
-    `read_head` gave for the spec, `chains_only` forbids drafts that branch.
+    `device` and `compile` are those of a draft model (None: the target's device, where one that
+    shares the target's embeddings always is), `head` is what `read_head` gave for the spec,
+    `chains_only` forbids drafts that branch.
 
     Raises LoadError for a model that cannot be loaded, VocabularyMismatchError for one whose ids
     mean something else, and OptionError for a layer there is no exit at.
@@ -58,28 +61,34 @@ def build_drafter(
             assert spec.argument is not None
             return _build_early_exit(int(spec.argument), target)
         case "model":
+            draft = head or read_head(spec, loaded.name, loaded.model.config)
+            if draft is not None:
+                return _build_sharing_drafter(draft, target, compile)
             assert spec.argument is not None
             options = (device, compile, trust_remote_code)
             return _build_model_drafter(spec.argument, loaded, target.vocab_size, *options)
 
 
 def read_head(spec: DrafterSpec, target: str, target_config: PreTrainedConfig) -> Checkpoint | None:
-    """Read the trained head a spec names, if it does, and check that it fits the target.
+    """Read the trained head, or the draft model with the target's embeddings, that a spec names.
 
-    A spec without a path means the head that comes with outrider for the target.
+    None for a spec of another kind, or of a draft model that is whole. It must fit the target. A
+    spec without a path means what comes with outrider for the target.
 
     Raises OptionError if there is none, LoadError for one that cannot be read, that does not fit,
     or that was trained together with a model which is not the target, and VocabularyMismatchError
     for other token ids.
     """
-    if spec.kind not in ("eagle", "medusa"):
+    if spec.kind not in TRAINED:
         return None
     from outrider.bundled import bundled_head
     from outrider.checkpoints.fit import require_own_target
-    from outrider.checkpoints.read import load_head
+    from outrider.checkpoints.read import holds_native, load_head
 
     name = spec.argument or str(bundled_head(spec.kind, target))
-    head = load_head(name, spec.kind, target_config)
+    if spec.kind == "model" and not holds_native(name):
+        return None
+    head = load_head(name, TRAINED[spec.kind], target_config)
     require_own_target(head, target, name)
     return head
 
@@ -87,7 +96,7 @@ def read_head(spec: DrafterSpec, target: str, target_config: PreTrainedConfig) -
 def _build_head_drafter(
     head: Checkpoint, target: TransformersTarget, chains_only: bool
 ) -> Drafter[Any]:
-    from outrider.heads.config import EagleConfig
+    from outrider.heads.config import EagleConfig, MedusaConfig
 
     model = target.model
     embeddings: Any = model.get_input_embeddings()
@@ -103,6 +112,7 @@ def _build_head_drafter(
     from outrider.drafters.medusa import MedusaDrafter
     from outrider.heads.medusa import MedusaHeads
 
+    assert isinstance(head.config, MedusaConfig)
     medusa = _placed(MedusaHeads.load(head.config, head.tensors), target)
     return MedusaDrafter(medusa, output_layer=output_layer, **options)
 
@@ -114,17 +124,50 @@ def _placed(head: Head, target: TransformersTarget) -> Head:
     """
     embeddings: Any = target.model.get_input_embeddings()
     head.to(embeddings.weight.device, target.model.dtype)
+    _use_kernels(head, target)
+    return head
+
+
+def _use_kernels(module: nn.Module, target: TransformersTarget) -> None:
     if target.is_compiled and target.device.type == "cpu":
         from outrider.targets.kernels.layers import use_kernels
 
-        use_kernels(head)
-    return head
+        use_kernels(module)
 
 
 def _build_early_exit(layer: int, target: TransformersTarget) -> Drafter[Any]:
     from outrider.drafters.early_exit import EarlyExitDrafter
 
     return EarlyExitDrafter(target.exit_at(layer))
+
+
+def _build_sharing_drafter(
+    draft: Checkpoint, target: TransformersTarget, compile: bool | None
+) -> Drafter[Any]:
+    """Build the drafter of a draft model that reads and speaks with the target's own layers."""
+    from outrider.drafters.model import ModelDrafter
+    from outrider.heads.config import DraftConfig
+    from outrider.heads.draft import TOKEN_IDS, build_draft, output_rows, share
+    from outrider.targets.transformers import TransformersTarget
+
+    assert isinstance(draft.config, DraftConfig)
+    dtype, device = target.model.dtype, target.device
+    get_output: Any = target.model.get_output_embeddings  # untyped there
+    embeddings, output_layer = target.model.get_input_embeddings(), get_output()
+    model = build_draft(draft.config, draft.tensors, dtype=dtype, device=device)
+    ids = draft.tensors.get(TOKEN_IDS)
+    if ids is not None:
+        ids = ids.to(device)
+        share(model, embeddings, output_rows(output_layer, ids, dtype).to(device))
+    _use_kernels(model, target)
+    if ids is None:  # after the kernels: they would make a copy of the target's own layer
+        share(model, embeddings, output_layer)
+    return ModelDrafter(
+        TransformersTarget(model, compile=compile),
+        vocab_size=target.vocab_size,
+        shared_ids=target.vocab_size,
+        ids=ids,
+    )
 
 
 def _build_model_drafter(

@@ -44,19 +44,32 @@ class ModelDrafter(Drafter[ModelState]):
     was accepted but never read is read with the next proposal. Where the request outgrows the
     draft model's context, the drafter rests. A committed id that the draft model does not have is
     read as id 0: the drafts after it may be worse for it, the text never is.
+
+    A draft model that speaks some of the target's token ids alone reads all of them.
     """
 
     name = "model"
     default_max_draft = 12
 
-    def __init__(self, model: Target, *, vocab_size: int, shared_ids: int, width: int = 1) -> None:
+    def __init__(
+        self,
+        model: Target,
+        *,
+        vocab_size: int,
+        shared_ids: int,
+        width: int = 1,
+        ids: Tensor | None = None,
+    ) -> None:
         """Draft with `model` for a target of `vocab_size` ids; ids from `shared_ids` on mean
-        nothing to both and are never drafted.
+        nothing to both and are never drafted. `ids` [D] are the target's ids that the columns of
+        the model's logits stand for, where it has the target's embeddings and speaks those alone.
         """
         if width < 1:
             raise OptionError(f"width is {width}, must be at least 1")
         self._model = model
         self._vocab_size = vocab_size
+        self._ids = ids
+        self._known_ids = model.vocab_size if ids is None else vocab_size
         self._shared_ids = min(shared_ids, vocab_size, model.vocab_size)
         self._width = width
         self._ranks = RankRecord(width)
@@ -106,7 +119,7 @@ class ModelDrafter(Drafter[ModelState]):
                 self._model.commit(state.sequence, ())
             positions = [len(state.tokens) + growth.depth(node) for node in growth.frontier]
             found = state.sampler.candidates(
-                self._over_target_ids(logits[wanted]), positions, max(growth.counts)
+                self._over_target_ids(logits[wanted]), positions, max(growth.counts), self._ids
             )
             growth.add(found.tokens, found.chances, found.q)
 
@@ -148,10 +161,15 @@ class ModelDrafter(Drafter[ModelState]):
 
     def _known(self, tokens: TokenIds) -> tuple[int, ...]:
         """Return tokens as ids that the draft model has."""
-        return tuple(token if token < self._model.vocab_size else 0 for token in tokens)
+        return tuple(token if token < self._known_ids else 0 for token in tokens)
 
     def _over_target_ids(self, logits: Tensor) -> Tensor:
-        """Give draft logits [R, D] the target's width [R, V], with no chance for ids not shared."""
+        """Give draft logits [R, D] the target's width [R, V], with no chance for ids not shared.
+
+        Logits of some ids alone stay as they are.
+        """
+        if self._ids is not None:
+            return logits
         missing = self._vocab_size - self._shared_ids
         if missing == 0 and logits.shape[-1] == self._vocab_size:
             return logits

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, cast, get_args
 
+from outrider.checkpoints.base import Kind
 from outrider.errors import OptionError
 
 DrafterKind: TypeAlias = Literal[
@@ -20,14 +21,17 @@ _ARGUMENTS = {
     "early-exit": "LAYER",
 }
 
-# What a kind is made from where nothing is named: the prediction comes with the request, the head
-# with outrider.
-_OPTIONAL = frozenset({"prediction", "eagle", "medusa"})
+# What a kind is made from where nothing is named: the prediction comes with the request, what was
+# trained with outrider.
+_OPTIONAL = frozenset({"prediction", "model", "eagle", "medusa"})
+TRAINED: dict[str, Kind] = {"eagle": "eagle", "medusa": "medusa", "model": "draft"}
+"""The kinds that may name something trained for its target, and what that is."""
+
 _NOUNS = {"eagle": "head", "medusa": "head", "early-exit": "layer"}
 
 SPECS = (
-    "none, ngram, suffix, prediction, prediction:FILE, model:ID_OR_PATH, eagle, eagle:PATH, "
-    "medusa, medusa:PATH, early-exit:LAYER"
+    "none, ngram, suffix, prediction, prediction:FILE, model, model:ID_OR_PATH, eagle, "
+    "eagle:PATH, medusa, medusa:PATH, early-exit:LAYER"
 )
 
 

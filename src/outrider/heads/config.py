@@ -174,6 +174,48 @@ class MedusaConfig:
         return cls(**_known(cls, values))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DraftConfig:
+    """A draft model that reads with its target's embeddings and speaks with its output layer.
+
+    Its own are the layers between the two, and the final norm. Raises OptionError for a value of
+    the wrong type or range.
+    """
+
+    architecture: Mapping[str, Any]
+    """The configuration of the model as a whole, in the words of Transformers."""
+    num_layers: int
+    hidden_size: int
+    vocab_size: int
+    """Token ids of the target."""
+    draft_vocab_size: int
+    """Token ids the model can draft; `vocab_size` where it drafts them all."""
+
+    def __post_init__(self) -> None:
+        _check_types(self)
+        _check_positive(self, "num_layers", "hidden_size", "vocab_size", "draft_vocab_size")
+        if self.draft_vocab_size > self.vocab_size:
+            raise OptionError(
+                f"a draft model cannot draft {self.draft_vocab_size} token ids of {self.vocab_size}"
+            )
+        # As a file gives it back: what was written and what is read are the same.
+        object.__setattr__(self, "architecture", json.loads(json.dumps(dict(self.architecture))))
+
+    @property
+    def is_reduced(self) -> bool:
+        """Whether the model drafts some of the target's token ids only."""
+        return self.draft_vocab_size != self.vocab_size
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the configuration as plain values, for JSON."""
+        return _to_dict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> DraftConfig:
+        """Read what `to_dict` gave; raises OptionError, also for a key that is not known."""
+        return cls(**_known(cls, values))
+
+
 def _is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 

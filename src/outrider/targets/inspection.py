@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from outrider.bundled import bundled_head
 from outrider.checkpoints.inspection import HeadReport, inspect_head
-from outrider.drafters.spec import parse_spec
+from outrider.checkpoints.read import holds_native
+from outrider.drafters.spec import TRAINED, parse_spec
 from outrider.drafters.vocabulary import VocabularyMatch, compare_vocabularies
 from outrider.errors import UnsupportedModelError, VocabularyMismatchError
 from outrider.targets.capabilities import (
@@ -61,9 +62,9 @@ class ModelReport:
 class PairReport:
     """A target, the drafter asked for, and how they fit.
 
-    `drafter_kind` is the word before the colon of the drafter's spec; only a draft model has a
-    `drafter` report, a `vocabulary` comparison (or a `vocabulary_problem`) and a `size_ratio`, and
-    only a trained head a `head` report.
+    `drafter_kind` is the word before the colon of the drafter's spec; only a whole draft model has
+    a `drafter` report, a `vocabulary` comparison (or a `vocabulary_problem`) and a `size_ratio`,
+    and only a trained head, or a draft model that shares the target's embeddings, a `head` report.
     """
 
     target: ModelReport
@@ -146,15 +147,14 @@ def inspect_pair(
     kind = drafter_spec.kind
     wanted = parse_dtype(dtype)
     target_report, target_tokenizer = _inspect_model(target, wanted, trust_remote_code)
-    if kind in ("eagle", "medusa"):
-        path = drafter_spec.argument or str(bundled_head(kind, target))
-        config = load_config(target, trust_remote_code=trust_remote_code)
-        head = inspect_head(path, kind, target, config)
-        return PairReport(target_report, kind, head=head)
-    if kind != "model":
+    if kind not in TRAINED:
         return PairReport(target_report, kind)
-    assert drafter_spec.argument is not None
-    draft_report, draft_tokenizer = _inspect_model(drafter_spec.argument, wanted, trust_remote_code)
+    path = drafter_spec.argument or str(bundled_head(kind, target))
+    if kind != "model" or holds_native(path):
+        config = load_config(target, trust_remote_code=trust_remote_code)
+        head = inspect_head(path, TRAINED[kind], target, config)
+        return PairReport(target_report, kind, head=head)
+    draft_report, draft_tokenizer = _inspect_model(path, wanted, trust_remote_code)
     try:
         match = compare_vocabularies(
             target_tokenizer, draft_tokenizer, target_report.rows, draft_report.rows

@@ -68,8 +68,8 @@ class Lesson(ABC):
         """Return the loss of a batch, ready for `backward`, and how well it was known."""
 
     @abstractmethod
-    def finished(self) -> Checkpoint | None:
-        """Return the trained head as a checkpoint to be written; None for a draft model."""
+    def finished(self) -> Checkpoint:
+        """Return the trained drafter as a checkpoint to be written."""
 
 
 def batch_of(samples: Sequence[Sample], device: str = "cpu") -> Batch:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,6 @@ from outrider.drafters import build_drafter, read_head
 from outrider.drafters.spec import DrafterSpec, parse_spec
 from outrider.errors import OptionError
 from outrider.machine import this_machine
-from outrider.targets.quiet import quiet_transformers
 from outrider.targets.transformers import TransformersTarget
 from outrider.training.base import Lesson, Sample
 from outrider.training.card import TrainingCard
@@ -74,11 +74,14 @@ def train(
         held_out=recipe.held_out,
         device=str(target.device),
     )
-    lesson = build_lesson(recipe, target.model, samples, decoder.eos_token_ids, options.seed)
     held_out = list(corpus.held_out_batches()) or None
-    trainer = Trainer(lesson, corpus, options, folder / RUN, held_out=held_out, progress=progress)
-    outcome = trainer.run(resume=resume)
-    spec = _write(lesson, recipe, decoder, target.model, folder / DRAFTER)
+    with ExitStack() as files:
+        always = decoder.eos_token_ids
+        lesson = build_lesson(recipe, target.model, samples, always, options.seed, files)
+        run = folder / RUN
+        trainer = Trainer(lesson, corpus, options, run, held_out=held_out, progress=progress)
+        outcome = trainer.run(resume=resume)
+    spec = _write(lesson, decoder, target.model, folder / DRAFTER)
     questions = questions_from(corpus.held_out)[: recipe.questions]
     found = None
     if questions:
@@ -99,27 +102,18 @@ def train(
     return Graduate(folder / DRAFTER, spec, outcome, found)
 
 
-def _write(
-    lesson: Lesson, recipe: Recipe, decoder: Decoder, model: PreTrainedModel, folder: Path
-) -> str:
+def _write(lesson: Lesson, decoder: Decoder, model: PreTrainedModel, folder: Path) -> str:
     """Write the drafter into a folder, instead of what an earlier end of the run wrote there."""
     for path in folder.glob("*"):
         path.unlink()
     checkpoint = lesson.finished()
-    if checkpoint is None:
-        draft: Any = lesson.module
-        with quiet_transformers():
-            draft.to(torch.bfloat16).save_pretrained(folder)
-            if decoder.tokenizer is not None:
-                decoder.tokenizer.save_pretrained(folder)
-        return f"model:{folder}"
     half = {
         name: part.to(torch.bfloat16) if part.is_floating_point() else part
         for name, part in checkpoint.tensors.items()
     }
     kept = replace(checkpoint, tensors=half).for_target(decoder.name)
     write_checkpoint(kept, "native", folder, model.config)
-    return f"{recipe.kind}:{folder}"
+    return f"{kept.spec_word}:{folder}"
 
 
 def _measure(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -11,7 +11,18 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import PreTrainedModel
 
+from outrider.checkpoints.base import Checkpoint
 from outrider.errors import OptionError
+from outrider.heads.config import DraftConfig
+from outrider.heads.draft import (
+    TOKEN_IDS,
+    borrowed,
+    build_draft,
+    describe_draft,
+    own_shapes,
+    own_tensors,
+    share,
+)
 from outrider.targets.features import base_model, decoder_layers, layers_name
 from outrider.training.base import Batch, Lesson, Marks
 from outrider.training.losses import Loss, acceptance, find_loss
@@ -26,7 +37,9 @@ class DraftLesson(Lesson):
     """
 
     def __init__(self, draft: PreTrainedModel, teacher: Teacher, *, loss: str = "hybrid") -> None:
+        """`draft` is what `to_be_trained` gave."""
         self.module = draft
+        self._draft = draft
         self._base: Any = base_model(draft)
         self._teacher = teacher
         self._loss: Loss = find_loss(loss)
@@ -45,16 +58,35 @@ class DraftLesson(Lesson):
         alpha = acceptance(answers.p, logits.detach()).mean()
         return Marks(loss, (float(alpha),), (float(match.float().mean()),))
 
-    def finished(self) -> None:
-        return None
+    def finished(self) -> Checkpoint:
+        ids = self._teacher.ids
+        config = self._draft.config
+        drafted = config.vocab_size if ids is None else len(ids)
+        return Checkpoint(
+            config=describe_draft(config, drafted),
+            tensors=own_tensors(self._draft) | ({} if ids is None else {TOKEN_IDS: ids}),
+        )
+
+
+def to_be_trained(draft: Checkpoint, model: PreTrainedModel) -> PreTrainedModel:
+    """Return a draft model in float32 that reads with a target's embeddings, and can learn.
+
+    It holds nothing of the target, and has no output layer: a `Teacher` has that.
+    """
+    assert isinstance(draft.config, DraftConfig)
+    own = {name: part.clone() for name, part in draft.tensors.items()}  # those of a cut are lent
+    built = build_draft(draft.config, own, dtype=torch.float32, device=model.device)
+    built.requires_grad_(True)
+    share(built, borrowed(model.get_input_embeddings(), torch.float32), nn.Identity())
+    return built
 
 
 @torch.no_grad()
-def depth_cut(model: PreTrainedModel, layers: Sequence[int]) -> PreTrainedModel:
-    """Return a float32 copy of a model with some of its layers alone, for a draft to begin from.
+def depth_cut(model: PreTrainedModel, layers: Sequence[int]) -> Checkpoint:
+    """Return some of the layers of a model as a draft model to begin with, which drafts all ids.
 
-    Embeddings and output layer are the model's own weights; they, and nothing else, are frozen.
-    Raises OptionError for layers that are not there or not in order.
+    The weights are the model's own. Raises OptionError for layers that are not there or not in
+    order, and for a model that cannot be cut.
     """
     depth = len(decoder_layers(model))
     if (
@@ -63,29 +95,33 @@ def depth_cut(model: PreTrainedModel, layers: Sequence[int]) -> PreTrainedModel:
         or not 0 <= layers[0] <= layers[-1] < depth
     ):
         raise OptionError(f"layers are {list(layers)}; they must rise, within 0 to {depth - 1}")
-    config = deepcopy(model.config)
+    config = deepcopy(model.config.get_text_config(decoder=True))
     config.num_hidden_layers = len(layers)
-    if getattr(config, "layer_types", None):
-        config.layer_types = [config.layer_types[layer] for layer in layers]
-    build: Any = type(model)
-    draft: Any = build(config).float()
-    tensors = {name: part.float() for name, part in model.state_dict().items()}
-    kept = {layer: place for place, layer in enumerate(layers)}
+    for name, value in config.to_dict().items():
+        if "layer" in name and isinstance(value, list) and len(value) == depth:
+            setattr(config, name, [value[layer] for layer in layers])
+    described = describe_draft(config, config.vocab_size)
+    tensors = _tensors_of(model, layers)
+    found = {name: tuple(part.shape) for name, part in tensors.items()}
+    if found != own_shapes(described):
+        name = type(model).__name__
+        raise OptionError(f"{name} cannot be cut: its parts are not those of a {config.model_type}")
+    return Checkpoint(config=described, tensors=tensors)
+
+
+def _tensors_of(model: PreTrainedModel, layers: Sequence[int]) -> Mapping[str, Tensor]:
+    """Return the weights of a model that a cut keeps, by their names in the cut."""
+    places = {layer: place for place, layer in enumerate(layers)}
     prefix = _prefix(model)
-    renamed = {}
-    for name, part in tensors.items():
+    kept = {}
+    for name, part in own_tensors(model).items():
         if not name.startswith(prefix):
-            renamed[name] = part
+            kept[name] = part
             continue
         layer, _, rest = name.removeprefix(prefix).partition(".")
-        if int(layer) in kept:
-            renamed[f"{prefix}{kept[int(layer)]}.{rest}"] = part
-    draft.load_state_dict(renamed)
-    shared: list[nn.Module] = [draft.get_input_embeddings(), draft.get_output_embeddings()]
-    for module in shared:
-        module.requires_grad_(False)
-    trained: PreTrainedModel = draft
-    return trained
+        if int(layer) in places:
+            kept[f"{prefix}{places[int(layer)]}.{rest}"] = part
+    return kept
 
 
 def _prefix(model: PreTrainedModel) -> str:

@@ -88,8 +88,8 @@ class FeatureStore:
         """Keep the states [L, T, H] of a text in all layers of the store, if there is room."""
         if len(self._wanted) < len(self._kept):
             return  # a run that reads fewer layers than are kept has not all to keep
-        ordered = torch.empty_like(states)
-        ordered[self._wanted] = states
+        ordered = torch.empty_like(states, dtype=self._dtype)
+        ordered[self._wanted] = states.to(self._dtype)
         data = ordered.contiguous().cpu().view(torch.uint8).numpy().tobytes()
         end = self._file.seek(0, 2)
         if end + _RECORD.size + len(data) > self._max_bytes:

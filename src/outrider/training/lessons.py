@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
 
 import torch
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from outrider.checkpoints.read import load_head
 from outrider.errors import OptionError
 from outrider.heads.config import EagleConfig, MedusaConfig
+from outrider.heads.draft import TOKEN_IDS
 from outrider.heads.eagle import EagleHead
 from outrider.heads.medusa import MedusaHead, MedusaHeads
+from outrider.targets.base import NORMED
 from outrider.targets.features import decoder_layers
 from outrider.training.base import Lesson, Sample
-from outrider.training.draft import DraftLesson, depth_cut
+from outrider.training.draft import DraftLesson, depth_cut, to_be_trained
 from outrider.training.eagle import Eagle1Lesson, Eagle3Lesson
+from outrider.training.feature_store import FeatureStore
 from outrider.training.initial import (
     default_eagle_config,
     eagle_1_config,
@@ -33,11 +39,12 @@ def build_lesson(
     samples: Sequence[Sample],
     always: Sequence[int],
     seed: int,
+    files: ExitStack,
 ) -> Lesson:
     """Return the lesson of a recipe; the token ids of `always` are among those drafted.
 
-    The target is frozen for good. Raises OptionError for a target that is too small to be cut, or
-    whose weights are no floating-point numbers.
+    The target is frozen for good. What is opened is closed with `files`. Raises OptionError for a
+    target that is too small to be cut, or whose weights are no floating-point numbers.
     """
     if not all(weight.is_floating_point() for weight in model.state_dict().values()):
         raise OptionError("the target's weights are quantised; train for the model they come from")
@@ -46,17 +53,22 @@ def build_lesson(
     size = min(recipe.draft_vocabulary, vocab)
     words = None if size == vocab else draft_vocabulary(samples, size, vocab, always)
     if recipe.kind == "eagle":
-        return _eagle(recipe, model, words, size, seed)
-    # Heads and draft models say all token ids, and are taught the most frequent.
+        return _eagle(recipe, model, words, size, seed, files)
     ids = None if words is None else words.ids.to(model.device)
-    teacher = Teacher(model, (), ids)
-    if recipe.kind == "medusa":
-        return MedusaLesson(_medusa(recipe, model), teacher, loss=recipe.loss)
-    return DraftLesson(_draft(recipe, model), teacher, loss=recipe.loss)
+    if recipe.kind == "draft":
+        return _draft(recipe, model, ids, files)
+    # Medusa heads say all token ids, and are taught the most frequent.
+    teacher = _teacher(recipe, model, (), ids, files)
+    return MedusaLesson(_medusa(recipe, model), teacher, loss=recipe.loss)
 
 
 def _eagle(
-    recipe: Recipe, model: PreTrainedModel, words: DraftVocabulary | None, size: int, seed: int
+    recipe: Recipe,
+    model: PreTrainedModel,
+    words: DraftVocabulary | None,
+    size: int,
+    seed: int,
+    files: ExitStack,
 ) -> Lesson:
     maps = {} if words is None else {"d2t": words.d2t, "t2d": words.t2d}
     if recipe.start is not None:
@@ -71,8 +83,8 @@ def _eagle(
     layers = head.config.feature_layers
     assert layers is not None
     if head.config.version == 1:
-        return Eagle1Lesson(head, Teacher(model, layers))
-    teacher = Teacher(model, layers, head.target_ids)
+        return Eagle1Lesson(head, _teacher(recipe, model, layers, None, files))
+    teacher = _teacher(recipe, model, layers, head.target_ids, files)
     return Eagle3Lesson(
         head, teacher, steps=recipe.steps, loss=recipe.loss, closeness=recipe.closeness
     )
@@ -100,14 +112,41 @@ def _medusa(recipe: Recipe, model: PreTrainedModel) -> MedusaHeads:
     return heads
 
 
-def _draft(recipe: Recipe, model: PreTrainedModel) -> PreTrainedModel:
-    """Return a cut of the target with layers from all its depth, first and last among them."""
-    depth, count = len(decoder_layers(model)), recipe.layers
-    if count >= depth:
-        raise OptionError(f"layers is {count}; the target has {depth}, and a draft fewer")
-    last = depth - 1
-    places = [last] if count == 1 else [round(i * last / (count - 1)) for i in range(count)]
-    draft = depth_cut(model, places)
-    module: torch.nn.Module = draft  # Transformers narrows the type of `to`
-    module.to(model.device)
-    return draft
+def _draft(recipe: Recipe, model: PreTrainedModel, ids: Tensor | None, files: ExitStack) -> Lesson:
+    """Return the lesson of a draft model that was trained before, or is a cut of the target.
+
+    A cut has layers from all the target's depth, first and last among them.
+    """
+    if recipe.start is not None:
+        draft = load_head(recipe.start, "draft", model.config)
+        ids = draft.tensors.get(TOKEN_IDS)
+        ids = None if ids is None else ids.to(model.device)
+    else:
+        depth, count = len(decoder_layers(model)), recipe.layers
+        if count >= depth:
+            raise OptionError(f"layers is {count}; the target has {depth}, and a draft fewer")
+        last = depth - 1
+        places = [last] if count == 1 else [round(i * last / (count - 1)) for i in range(count)]
+        draft = depth_cut(model, places)
+    teacher = _teacher(recipe, model, (), ids, files)
+    return DraftLesson(to_be_trained(draft, model), teacher, loss=recipe.loss)
+
+
+def _teacher(
+    recipe: Recipe,
+    model: PreTrainedModel,
+    layers: Sequence[int],
+    ids: Tensor | None,
+    files: ExitStack,
+) -> Teacher:
+    """Return the target as a teacher, with the store of its states if one is asked for."""
+    if recipe.features is None:
+        return Teacher(model, layers, ids)
+    store = FeatureStore(
+        Path(recipe.features),
+        {"architecture": type(model).__name__, "parameters": model.num_parameters()},
+        (*layers, NORMED),
+        dtype=model.dtype,
+        max_bytes=int(recipe.features_gb * 1e9),
+    )
+    return Teacher(model, layers, ids, files.enter_context(store))

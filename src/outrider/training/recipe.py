@@ -21,7 +21,7 @@ class Recipe:
 
     kind: DrafterKind
     data: tuple[str, ...] = (SELF, TASKS)
-    """`SELF`, `TASKS`, files of prompts, or files and folders of plain text (see `texts`)."""
+    """`SELF`, `TASKS`, files of prompts, answers of another run, or plain texts (see `texts`)."""
     texts: bool = False
     """Whether the files are texts to be learnt as they are, and not prompts to be answered."""
     prompts: int = 2000
@@ -32,7 +32,7 @@ class Recipe:
     temperature: float = 0.0
     """Of the answers."""
     start: str | None = None
-    """A trained head to begin with, as its folder; its shape and token ids are kept."""
+    """A trained drafter to begin with, as its folder; its shape and token ids are kept."""
     loss: str = "hybrid"
     version: int = 3
     """Of an EAGLE head: 1 or 3."""
@@ -50,6 +50,10 @@ class Recipe:
     """Longer samples are cut."""
     batch: int = 4096
     """Tokens a batch has at most, padding included."""
+    features: str | None = None
+    """A file that keeps the target's states, for other epochs and runs; None keeps none."""
+    features_gb: float = 20.0
+    """How large that file may become, in 10^9 bytes."""
     held_out: float = 0.02
     questions: int = 20
     """Held-out prompts that the finished drafter is measured on; 0 measures nothing."""
@@ -69,13 +73,13 @@ class Recipe:
             raise OptionError("closeness is an aim of EAGLE-3 heads only")
         if self.closeness < 0:
             raise OptionError(f"closeness is {self.closeness}, must be at least 0")
+        if self.features_gb <= 0:
+            raise OptionError(f"features_gb is {self.features_gb}, must be above 0")
         least = {"prompts": 1, "answer_tokens": 4, "steps": 1, "draft_vocabulary": 1, "heads": 1}
         least |= {"layers": 1, "max_tokens": 8, "batch": 8, "questions": 0}
         for name, value in least.items():
             if getattr(self, name) < value:
                 raise OptionError(f"{name} is {getattr(self, name)}, must be at least {value}")
-        if self.start is not None and self.kind == "draft":
-            raise OptionError("a draft model begins with the target's layers, not with a head")
         if self.texts and (SELF in self.data or TASKS in self.data):
             raise OptionError("texts are read from files; 'self' and 'tasks' are prompts")
 
