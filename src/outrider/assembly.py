@@ -14,7 +14,7 @@ from outrider.checkpoints.base import Checkpoint
 from outrider.decoder import Decoder
 from outrider.drafters import build_drafter, read_head
 from outrider.drafters.base import Drafter
-from outrider.drafters.spec import DrafterSpec, parse_specs
+from outrider.drafters.spec import TRAINED, DrafterSpec, parse_specs
 from outrider.engine.costs import PassCosts
 from outrider.engine.engine import Engine, check_engine_options
 from outrider.engine.measure import glance
@@ -47,9 +47,10 @@ def load(
     `target` is an alias ("smollm2-135m"), a hub id, a local folder, a .gguf file, or a loaded
     Transformers model (then pass its `tokenizer`; the model is not changed). `drafter` is "none",
     "ngram", "suffix", "prediction" (given with each request) or "prediction:FILE",
-    "model:ID_OR_PATH", "eagle:PATH", "medusa:PATH", "early-exit:LAYER", several of these with
-    commas between, of which each round uses the best, or objects of your own. `max_draft` "auto"
-    decides each round how far drafting pays; a number drafts that far every round.
+    "model:ID_OR_PATH", "eagle:PATH", "medusa:PATH" (or these words alone, for what comes along for
+    the target), "early-exit:LAYER", several of these with commas between, of which each round uses
+    the best, or objects of your own. `max_draft` "auto" decides each round how far drafting pays;
+    a number drafts that far every round.
 
     `device` "auto" spreads the weights over GPU, CPU and disk (`max_memory`, `offload_folder`).
     `compile` True compiles the passes, once for a model and machine, in minutes; None uses what
@@ -138,8 +139,8 @@ class _DrafterChoice:
     def read_heads(
         self, target: str | PreTrainedModel, trust_remote_code: bool
     ) -> list[Checkpoint | None]:
-        """Read the trained heads that specs name, and check that they fit the target."""
-        if not any(spec.kind in ("eagle", "medusa") for spec in self.specs):
+        """Read the trained drafters that specs name, and check that they fit the target."""
+        if not any(spec.kind in TRAINED for spec in self.specs):
             return [None] * len(self.specs)
         if isinstance(target, str):
             name, config = target, load_config(target, trust_remote_code=trust_remote_code)

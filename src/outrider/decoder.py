@@ -167,6 +167,28 @@ class Decoder:
         groups = [[next(results) for _ in range(count)] for count in counts]
         return [g[0].with_choices(g) if len(g) > 1 else g[0] for g in groups]
 
+    def requests(
+        self,
+        prompt: Prompt,
+        *,
+        chat: bool = False,
+        params: SamplingParams | None = None,
+        prediction: str | Sequence[int] | None = None,
+        name: str = "request",
+        **options: Any,
+    ) -> list[Request]:
+        """Return what `engine.scheduler()` takes for a prompt: a request for each of `n` choices.
+
+        Arguments as for `generate`, and all is checked; a prediction may be missing, whatever the
+        drafters. Errors call the request by its `name`. What a request has to say of speculation,
+        `dataclasses.replace` puts in. Raises PromptError, OptionError.
+        """
+        wanted = self._params(params, options)
+        request = self._request(
+            prompt, wanted, chat, prediction, None, name=name, needs_prediction=False
+        )
+        return [_choice(request, index) for index in range(wanted.n)]
+
     def _known(self, drafters: Sequence[Drafter[Any]]) -> dict[str, Any] | None:
         """Return what the profile knows of these drafters, by the names an engine gives them."""
         if self.profile is None:
@@ -199,26 +221,30 @@ class Decoder:
         prediction: str | Sequence[int] | None,
         session: Session | None,
         name: str = "request",
+        *,
+        needs_prediction: bool = True,
     ) -> Request:
         prompt_ids = self.encode(prompt, chat=chat)
         request = Request(
             prompt_ids=prompt_ids,
-            params=params,
+            params=params.for_tokenizer(self.tokenizer),
             seed=secrets.randbits(63) if params.seed is None else params.seed,
             eos_token_ids=self._eos_token_ids,
             tokenizer=self.tokenizer,
-            prediction_ids=self._prediction_ids(prediction),
+            prediction_ids=self._prediction_ids(prediction, is_needed=needs_prediction),
             session=session,
             name=name,
         )
         check_request(request, self.engine.target)
         return request
 
-    def _prediction_ids(self, prediction: str | Sequence[int] | None) -> tuple[int, ...] | None:
+    def _prediction_ids(
+        self, prediction: str | Sequence[int] | None, *, is_needed: bool = True
+    ) -> tuple[int, ...] | None:
         prediction = self._default_prediction if prediction is None else prediction
         wants_one = any(drafter.needs_prediction for drafter in self.engine.drafters)
         if prediction is None:
-            if wants_one:
+            if wants_one and is_needed:
                 raise OptionError("the prediction drafter needs a prediction of the output")
             return None
         if not isinstance(prediction, str):

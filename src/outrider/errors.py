@@ -49,3 +49,16 @@ class TrainingError(OutriderError):
 
 class DrafterWarning(UserWarning):
     """A drafter raised and was dropped; the request goes on with plain decoding."""
+
+
+class QueueFullError(OutriderError):
+    """A request that came while as many were waiting as may."""
+
+    def __init__(self, message: str, retry_after_s: float) -> None:
+        """`retry_after_s` estimates in how many seconds there will be room."""
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class DrainingError(OutriderError):
+    """A request that came after the last: those that are there are finished, and no more taken."""

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import pytest
 
 from outrider.engine.costs import PassCosts
-from support.machines import PLAIN_S, Build, Machine, drafter, flat, steep
+from support.machines import PLAIN_S, TEXT, Build, Machine, drafter, flat, steep
+from support.runs import make_request
 from support.simulated import PassTime
 
 
@@ -271,3 +272,22 @@ def test_with_a_fixed_length_the_first_drafter_that_has_something_is_taken() -> 
     (result,) = machine.decode(100)
     assert {choice.drafter for choice in result.stats.explain()} >= {"shy", "bold"}
     assert set(machine.target.drafted[:-4]) == {4}
+
+
+# -- the first token -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("length", "begun"), [(100, 0), (20, 1)])
+def test_a_first_token_does_not_wait_for_a_draft_model_to_read_a_long_prompt(
+    length: int, begun: int
+) -> None:
+    """SERVE-10: the draft model begins in the second round, or at once where it is soon done."""
+    machine = Machine.of([drafter(0.95, 0.02)])
+    machine.run(200)
+    machine.drafters[0].begun = 0
+    prompt = (1, *TEXT[: length - 1])
+    run = machine.engine.run([make_request(prompt, max_new_tokens=40)])
+    next(run)
+    assert machine.drafters[0].begun == begun
+    list(run)
+    assert machine.drafters[0].begun == 1

@@ -6,9 +6,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 PLAIN = "plain"
+
+Why: TypeAlias = Literal[
+    "pays", "fixed", "trial", "comparison", "too dear", "nothing offered", "switched off"
+]
+"""Why a round has drafts, or has none.
+
+With drafts: they are worth their time; there are as many as the engine was told; a drafter that
+rests is tried. Without: a plain pass is due, to compare with; drafts would cost more than they
+bring; no drafter had any; neither engine nor requests want any.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from outrider.engine.choices import Why
 from outrider.engine.costs import PassCosts
 from outrider.engine.offer import Offer, Pick
 from outrider.engine.prices import Prices
@@ -38,6 +39,7 @@ class Decision:
     """Seconds of the same round without any draft."""
     draft_s: float = 0.0
     """The part of `seconds` that is spent in draft models."""
+    why: Why = "pays"
 
 
 class Controller:
@@ -65,12 +67,14 @@ class Controller:
         self._round += 1
         prices = Prices(self._costs, self._pass_rows, contexts, self.gain)
         if self._is_plain_due(len(offers)):
-            return self._decision([None] * len(offers), prices)
+            return self._decision([None] * len(offers), prices, why="comparison")
         picks, value = prices.best(offers)
         if value <= _MARGIN * len(offers):
             picks = [None] * len(offers)
+        is_paying = any(picks)
         self._explore(picks, offers, prices)
-        return self._decision(picks, prices)
+        why: Why = "pays" if is_paying else "trial" if any(picks) else _why_not(offers)
+        return self._decision(picks, prices, why=why)
 
     def settle(
         self,
@@ -93,12 +97,15 @@ class Controller:
         for i, draft in enumerate(drafts):
             if draft is not None and draft.is_whole:
                 picks[i] = Pick(draft, len(draft.chances))
-        return self._decision(picks, prices, decision.draft_s)
+        why = decision.why if any(picks) else "too dear"
+        return self._decision(picks, prices, decision.draft_s, why=why)
 
-    def forecast(self, picks: list[Pick | None], contexts: Sequence[int]) -> Decision:
+    def forecast(
+        self, picks: list[Pick | None], contexts: Sequence[int], why: Why = "fixed"
+    ) -> Decision:
         """Return picks that were made elsewhere, with what they are expected to cost."""
         prices = Prices(self._costs, self._pass_rows, contexts, self.gain)
-        return self._decision(picks, prices)
+        return self._decision(picks, prices, why=why)
 
     def _is_plain_due(self, size: int) -> bool:
         """Whether a plain pass over so many sequences is wanted for comparison."""
@@ -107,7 +114,9 @@ class Controller:
         between = max(_FEWEST_BETWEEN, int(_BETWEEN * (self.gain - 1)))
         return self._since_plain.get(size, 0) >= between
 
-    def _decision(self, picks: list[Pick | None], prices: Prices, spent_s: float = 0.0) -> Decision:
+    def _decision(
+        self, picks: list[Pick | None], prices: Prices, spent_s: float = 0.0, *, why: Why
+    ) -> Decision:
         """Price the picks; `spent_s` is the time that their drafts have taken already."""
         rows = self._pass_rows([1 + (pick.count if pick else 0) for pick in picks])
         seconds = prices.pass_seconds(rows) + self._upkeep_s
@@ -118,7 +127,7 @@ class Controller:
                 member = pick.offer.seat.member
                 drafting[member] = max(taken, drafting.get(member, 0.0))
         draft_s = spent_s + sum(drafting.values())
-        return Decision(picks, seconds + draft_s, prices.plain_s, draft_s)
+        return Decision(picks, seconds + draft_s, prices.plain_s, draft_s, why)
 
     def learn(self, decision: Decision, tokens: int, seconds: float, upkeep_s: float) -> None:
         """Take note of a round: tokens of all requests, its time, and that of the lookups in it."""
@@ -155,3 +164,9 @@ class Controller:
                     member.exploration.explore(self._round, cost)
                     picks[i] = Pick(offer, prices.trial_length(offer))
                     has_tried = True
+
+
+def _why_not(offers: Sequence[Sequence[Offer]]) -> Why:
+    return (
+        "too dear" if any(offer.chances for each in offers for offer in each) else "nothing offered"
+    )

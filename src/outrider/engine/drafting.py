@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
+from outrider.engine.choices import Why
 from outrider.engine.controller import Controller, Decision
 from outrider.engine.gains import Level
 from outrider.engine.offer import Offer, Pick
@@ -14,6 +15,7 @@ from outrider.engine.seat import Member
 from outrider.trees.layout import depths
 from outrider.types import NO_DRAFT, DraftTree
 
+_FEW_TOKENS = 32  # a prompt that a draft model may read before the first token is there
 _LONG_RUN = 32  # rounds that share the cost of a text that a draft model has yet to read
 
 
@@ -24,17 +26,26 @@ class Drafting(ABC):
         self._roster = roster
         self._controller = controller
 
-    @abstractmethod
     def propose(
         self, states: Sequence[RequestState], contexts: Sequence[int]
     ) -> tuple[list[DraftTree], Decision, float]:
         """Return the tree of each request, why it is that one, and draft models' seconds."""
+        if any(state.may_draft for state in states):
+            return self._propose(states, contexts)
+        decision = self._controller.forecast([None] * len(states), contexts, "switched off")
+        return [NO_DRAFT] * len(states), decision, 0.0
+
+    @abstractmethod
+    def _propose(
+        self, states: Sequence[RequestState], contexts: Sequence[int]
+    ) -> tuple[list[DraftTree], Decision, float]:
+        """Do the same for requests of which at least one may have drafts."""
 
 
 class FixedDrafting(Drafting):
     """Drafts as many tokens as it may, with the first drafter that has any to offer."""
 
-    def propose(
+    def _propose(
         self, states: Sequence[RequestState], contexts: Sequence[int]
     ) -> tuple[list[DraftTree], Decision, float]:
         trees = [NO_DRAFT] * len(states)
@@ -43,7 +54,7 @@ class FixedDrafting(Drafting):
         modelled_s = 0.0
         for member in self._roster.members:
             budgets = [
-                0 if len(tree) else min(member.longest, state.room)
+                0 if len(tree) else min(member.longest, state.most_drafted)
                 for state, tree in zip(states, trees, strict=True)
             ]
             found, seconds = self._roster.ask(member, states, budgets, pass_seconds=plain_s)
@@ -56,7 +67,8 @@ class FixedDrafting(Drafting):
                     kept = tree if member.is_lookup else None
                     chances = seat.acceptance.tree_survival(tree)
                     picks[i] = Pick(Offer(seat, chances, kept), len(tree))
-        return trees, self._controller.forecast(picks, contexts), modelled_s
+        why: Why = "fixed" if any(picks) else "nothing offered"
+        return trees, self._controller.forecast(picks, contexts, why), modelled_s
 
 
 class MeasuredDrafting(Drafting):
@@ -66,9 +78,11 @@ class MeasuredDrafting(Drafting):
     settled for which requests, and for how many nodes. Then what is there is weighed once more,
     and only the part of it is scored that is worth its rows. A draft that was drawn at random is
     scored whole: which part of it is scored may not depend on the tokens drawn.
+
+    The first token of a request does not wait for a draft model to read a long prompt.
     """
 
-    def propose(
+    def _propose(
         self, states: Sequence[RequestState], contexts: Sequence[int]
     ) -> tuple[list[DraftTree], Decision, float]:
         offers: list[list[Offer]] = [[] for _ in states]
@@ -98,7 +112,7 @@ class MeasuredDrafting(Drafting):
     def _offer(
         self, member: Member, states: Sequence[RequestState], offers: list[list[Offer]]
     ) -> None:
-        budgets = [min(member.longest, state.room) for state in states]
+        budgets = [min(member.longest, state.most_drafted) for state in states]
         if member.is_lookup:
             trees, _ = self._roster.ask(member, states, budgets)
             for state, tree, mine in zip(states, trees, offers, strict=True):
@@ -108,7 +122,7 @@ class MeasuredDrafting(Drafting):
         for state, budget, mine in zip(states, budgets, offers, strict=True):
             seat = state.seat(member)
             # Nobody knows what the first draft of all costs: it is short, and for one request.
-            if budget > 0 and seat.can_draft:
+            if budget > 0 and seat.can_draft and (state.has_begun or seat.unread <= _FEW_TOKENS):
                 depth = member.drafter.steps(budget if member.costs.is_known else 1)
                 levels = seat.expected(depth)
                 tokens = sum(level.tokens for level in levels)
@@ -126,7 +140,7 @@ class MeasuredDrafting(Drafting):
     ) -> float:
         """Let a drafter draft for the requests that have picked it; returns the seconds."""
         budgets = [
-            min(pick.offer.budget(pick.count), state.room)
+            min(pick.offer.budget(pick.count), state.most_drafted)
             if pick is not None and pick.offer.seat.member is member
             else 0
             for pick, state in zip(decision.picks, states, strict=True)

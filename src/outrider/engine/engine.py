@@ -1,33 +1,30 @@
-"""The round loop: propose, score, verify, commit, emit, for one request or many.
+"""A target, its drafters and a rule, and what they have learnt of each other.
 
-Plain decoding is the same loop without a drafter. The loop is a generator; whoever stops taking
-from it early leaves target, drafters and sessions as clean as one who takes everything.
+How requests get on is the business of rounds (`rounds.py`), and which of them run is that of a
+scheduler (`scheduler.py`): one of its own for each batch, or one for the life of a server.
 """
 
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import closing
 from typing import Any, Literal, get_args
 
-from torch import Tensor
-
 from outrider.drafters.base import Drafter
-from outrider.engine.choices import PLAIN, Forecast
-from outrider.engine.controller import Controller, Decision
+from outrider.engine.controller import Controller
 from outrider.engine.costs import PassCosts
 from outrider.engine.drafting import Drafting, FixedDrafting, MeasuredDrafting
-from outrider.engine.request import Request, RequestState, most_tokens
+from outrider.engine.events import Emitted, Failed
+from outrider.engine.options import SchedulerOptions, require_count
+from outrider.engine.request import Request, RequestState, check_request, most_tokens
 from outrider.engine.roster import Roster
+from outrider.engine.rounds import Rounds
+from outrider.engine.scheduler import Scheduler
 from outrider.engine.seat import Member
 from outrider.errors import OptionError
-from outrider.sampling.noise import KeyedRandomness
-from outrider.sampling.rows import draw_rows
-from outrider.targets.base import Rows, Target
-from outrider.types import Chunk, DraftTree, Rule
-from outrider.verification import verify
+from outrider.targets.base import Target
+from outrider.types import Chunk, Rule
 
 
 class Engine:
@@ -58,22 +55,17 @@ class Engine:
         self.max_batch = max_batch
         self.drafters = _as_tuple(drafters)
         self.costs = PassCosts() if costs is None else costs
-        for drafter in self.drafters:
-            if rule == "block" and drafter.drafts_trees:
-                raise OptionError(
-                    f"rule is 'block', which verifies chains only, but drafter {drafter.name} "
-                    "draws trees; use rule 'match', 'rejection' or 'traversal'"
-                )
         self._members = _members(self.drafters, target, max_draft)
+        _require_chains(rule, self._members)
         if profile is not None:
             self._load(profile, keep_costs=costs is not None)
-        self._clock = clock
         asked = self._members if max_draft else []
-        self._roster = Roster(asked, rule, target.vocab_size, clock)
-        target.prepare(self._roster.layers)
-        self._controller = Controller(self.costs, target.pass_rows, asked)
+        roster = Roster(asked, target.vocab_size, clock)
+        target.prepare(roster.layers)
+        controller = Controller(self.costs, target.pass_rows, asked)
         kind = MeasuredDrafting if max_draft == "auto" else FixedDrafting
-        self._drafting: Drafting = kind(self._roster, self._controller)
+        drafting: Drafting = kind(roster, controller)
+        self._rounds = Rounds(target, roster, drafting, controller, self.costs, clock)
 
     @property
     def drafter(self) -> Drafter[Any] | None:
@@ -112,8 +104,42 @@ class Engine:
         """Raise OptionError, with the numbers, for requests whose caches do not fit in memory."""
         sequences = min(len(requests), self.max_batch)
         tokens = max((most_tokens(request, self.target) for request in requests), default=0)
-        rows = sequences * (1 + max((member.longest for member in self._roster.members), default=0))
+        rows = sequences * (1 + self._rounds.longest_draft)
         self.target.require_room(sequences, tokens, rows)
+
+    def check_request(self, request: Request) -> None:
+        """Raise PromptError or OptionError for a request that cannot run here; does no work."""
+        check_request(request, self.target)
+        self.check_speculation(request)
+
+    def check_speculation(self, request: Request) -> None:
+        """Raise OptionError for what a request says of drafting that cannot be done here."""
+        names = [member.name for member in self._members]
+        unknown = [name for name in request.drafters or () if name not in names]
+        if unknown:
+            known = f"one of {', '.join(names)}" if names else "absent: the engine has no drafters"
+            raise OptionError(f"drafters holds {unknown[0]!r}; it must be {known}")
+        if request.max_draft is not None:
+            require_count("max_draft", request.max_draft, least=0, instead="None or ")
+        if request.rule is not None:
+            require_rule(request.rule)
+            used = request.drafters if request.drafters is not None else names
+            _require_chains(request.rule, [m for m in self._members if m.name in used])
+
+    def scheduler(
+        self,
+        *,
+        max_queue: int | None = None,
+        prefill_rows: int | None = None,
+        max_prefixes: int = 0,
+    ) -> Scheduler:
+        """Return a scheduler of requests that come over time; at most `max_batch` run at once.
+
+        Arguments as for `SchedulerOptions`. Several may be open at a time, in one thread; what they
+        learn of costs and drafts they share.
+        """
+        options = SchedulerOptions(self.max_batch, max_queue, prefill_rows, max_prefixes)
+        return Scheduler(self._rounds, options, rule=self.rule, check=self.check_speculation)
 
     def run(
         self, requests: Iterable[Request]
@@ -121,128 +147,42 @@ class Engine:
         """Decode all requests, at most `max_batch` at a time; yield what each round adds.
 
         Yields (index of the request, chunk, its state). A request that ends makes room for the
-        next at once. Raises PromptError for a prompt that cannot be decoded from, and
-        NumericsError for logits that are no numbers.
+        next at once; whoever stops taking early leaves target, drafters and sessions as clean as
+        one who takes everything. Raises PromptError for a prompt that cannot be decoded from,
+        NumericsError for logits that are no numbers, and whatever a request's own options raise.
         """
-        waiting = deque(enumerate(requests))
-        active: dict[int, RequestState] = {}
-        try:
-            while waiting or active:
-                while waiting and len(active) < self.max_batch:
-                    index, request = waiting.popleft()
-                    active[index] = RequestState(request, self.target)
-                    self._roster.begin(active[index])
-                chunks = self._round(list(active.values()))
-                for (index, state), chunk in zip(list(active.items()), chunks, strict=True):
-                    if state.finish_reason is not None:
-                        self._end(active.pop(index))
-                    yield index, chunk, state
-        finally:
-            with ExitStack() as stack:  # each request ends, whatever the end of another raises
-                for state in active.values():
-                    stack.callback(self._end, state)
-
-    def _end(self, state: RequestState) -> None:
-        state.close()
-        self._roster.end(state)
-
-    def _round(self, states: Sequence[RequestState]) -> list[Chunk]:
-        started = self._clock()
-        is_priced = self.costs.is_known(len(states))
-        contexts = [len(state.tokens) for state in states]
-        trees, decision, modelled_s = self._drafting.propose(states, contexts)
-        rows = [state.rows(tree) for state, tree in zip(states, trees, strict=True)]
-        drafted = self._clock()
-        scored = self.target.score(rows, self._roster.layers)
-        chunks, paths = self._verify(states, trees, scored.logits)
-        verified = self._clock()
-        features = [
-            _kept(states_of_rows, len(part.pending), path)
-            for states_of_rows, part, path in zip(scored.features, rows, paths, strict=False)
-        ]
-        committed = [[token.id for token in chunk.tokens] for chunk in chunks]
-        self._roster.observe(states, committed, features)
-        observed = self._clock()
-        draft_s = (drafted - started) + (observed - verified)
-        for state in states:
-            is_first = state.stats.rounds == 1
-            state.stats.draft_s += draft_s
-            state.stats.prefill_s += scored.seconds if is_first else 0.0
-            state.stats.score_s += 0.0 if is_first else scored.seconds
-            state.stats.host_s += observed - started - draft_s - scored.seconds
-        if all(len(part.pending) == 1 for part in rows):  # a prompt says nothing of later passes
-            self._learn(rows, contexts, verified - drafted)
-            if is_priced:
-                self._account(states, chunks, decision, trees, observed - started)
-            self._controller.learn(
-                decision,
-                sum(len(chunk.tokens) for chunk in chunks),
-                observed - started,
-                draft_s - modelled_s,
-            )
-        return chunks
-
-    def _verify(
-        self, states: Sequence[RequestState], trees: Sequence[DraftTree], logits: Sequence[Any]
-    ) -> tuple[list[Chunk], list[tuple[int, ...]]]:
-        """Let each request advance; returns what it emits, and the nodes that stay cached."""
-        rows = [
-            state.sampled(part, tree)
-            for state, part, tree in zip(states, logits, trees, strict=True)
-        ]
-        if self.rule == "match":
-            draw_rows(rows)
-        chunks, paths = [], []
-        for state, tree, row, part in zip(states, trees, rows, logits, strict=True):
-            randomness = KeyedRandomness(state.noise, len(state.tokens))
-            verification = verify(self.rule, row, tree, randomness)
-            chunks.append(state.advance(tree, verification, part))
-            # The last token is the root of the next pass, whether it was drafted or not.
-            paths.append(verification.path[: len(chunks[-1].tokens) - 1])
-        return chunks, paths
-
-    def _learn(self, rows: Sequence[Rows], contexts: Sequence[int], seconds: float) -> None:
-        """Let the cost model learn from the whole of a pass, verification and rollback included."""
-        computed = self.target.pass_rows([1 + len(part.tree) for part in rows])
-        attended = computed * sum(contexts) / len(contexts)
-        self.costs.observe(computed, attended, seconds, len(rows))
-
-    def _account(
-        self,
-        states: Sequence[RequestState],
-        chunks: Sequence[Chunk],
-        decision: Decision,
-        trees: Sequence[DraftTree],
-        seconds: float,
-    ) -> None:
-        for state, chunk, pick, tree in zip(states, chunks, decision.picks, trees, strict=True):
-            name = PLAIN if pick is None else pick.offer.seat.member.name
-            expected = 1.0 if pick is None else 1.0 + pick.tokens
-            forecast = Forecast(name, expected, decision.seconds, decision.plain_s)
-            state.stats.record_choice(forecast, len(tree), len(chunk.tokens), seconds)
-
-
-def _kept(features: Tensor, num_pending: int, path: Sequence[int]) -> Tensor:
-    """Return the features [n, F] of the rows of a pass that were kept."""
-    if not path:
-        return features[:num_pending]
-    return features[[*range(num_pending), *(num_pending + node for node in path)]]
+        with closing(self.scheduler()) as scheduler:
+            indices = {scheduler.submit(request): i for i, request in enumerate(requests)}
+            while scheduler.has_work:
+                for event in scheduler.step():
+                    if isinstance(event, Failed):
+                        raise event.error
+                    if isinstance(event, Emitted):
+                        yield indices[event.ticket], event.chunk, event.state
 
 
 def check_engine_options(rule: Rule, max_draft: int | Literal["auto"], max_batch: int) -> None:
     """Raise OptionError for a rule that does not exist, or a limit out of its range."""
+    require_rule(rule)
+    if max_draft != "auto":
+        require_count("max_draft", max_draft, least=0, instead="'auto' or ")
+    require_count("max_batch", max_batch, least=1)
+
+
+def require_rule(rule: object) -> None:
+    """Raise OptionError for a rule that does not exist."""
     if rule not in get_args(Rule):
         raise OptionError(f"rule is {rule!r}; it must be one of {', '.join(get_args(Rule))}")
-    if max_draft != "auto" and not _is_count(max_draft, least=0):
-        raise OptionError(
-            f"max_draft is {max_draft!r}; it must be 'auto' or an integer of at least 0"
-        )
-    if not _is_count(max_batch, least=1):
-        raise OptionError(f"max_batch is {max_batch!r}; it must be an integer of at least 1")
 
 
-def _is_count(value: object, *, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+def _require_chains(rule: Rule, members: Sequence[Member]) -> None:
+    """Raise OptionError for drafters whose drafts the rule cannot verify."""
+    for member in members:
+        if rule == "block" and member.drafter.drafts_trees:
+            raise OptionError(
+                f"rule is 'block', which verifies chains only, but drafter {member.name} draws "
+                "trees; use rule 'match', 'rejection' or 'traversal'"
+            )
 
 
 def _as_tuple(

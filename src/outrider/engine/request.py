@@ -6,11 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from outrider.drafters.base import DraftRequest
 from outrider.engine.detokenize import Detokenizer
+from outrider.engine.prefixes import Prefix
 from outrider.engine.seat import Member, Seat
 from outrider.engine.session import Session
 from outrider.engine.stats import Stats
@@ -29,7 +31,10 @@ from outrider.types import Chunk, DraftTree, FinishReason, Rule, Source, Token, 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Request:
-    """What is asked for: a prompt as ids, the options, and a seed already chosen."""
+    """What is asked for: a prompt as ids, the options, and a seed already chosen.
+
+    The last four fields are the request's own word on speculation, within what its engine does.
+    """
 
     prompt_ids: tuple[int, ...]
     params: SamplingParams
@@ -39,14 +44,34 @@ class Request:
     prediction_ids: tuple[int, ...] | None = None
     session: Session | None = None
     name: str = "request"
+    speculate: bool = True
+    """False: plain decoding, whatever the engine does for others."""
+    max_draft: int | None = None
+    """Most tokens drafted for it in a round; the engine may draft fewer, and never drafts more."""
+    drafters: tuple[str, ...] | None = None
+    """The engine's drafters that may draft for it, by their names there; None for all."""
+    rule: Rule | None = None
+    """The rule that verifies its drafts, the engine's if None."""
 
 
 class RequestState:
     """A running request: its tokens, its place in the target's cache, its sampler and stopper."""
 
-    def __init__(self, request: Request, target: Target) -> None:
+    def __init__(
+        self,
+        request: Request,
+        target: Target,
+        *,
+        rule: Rule = "match",
+        prefix: Prefix | None = None,
+    ) -> None:
+        """`rule` serves a request that names none, `prefix` one that has no session.
+
+        Without either a sequence is opened. If anything is raised, nothing is held.
+        """
         check_prompt(request.prompt_ids, target)
         self.request = request
+        self.rule: Rule = request.rule or rule
         self.tokens = list(request.prompt_ids)
         self.stats = Stats(prompt_tokens=len(request.prompt_ids))
         self.finish_reason: FinishReason | None = None
@@ -57,24 +82,30 @@ class RequestState:
         self._pipeline = _pipeline(request, target)
         self._stopper = _stopper(request, target)
         self._target = target
-        self.sequence = self._open()
+        self._features: list[Tensor] = []  # of the pieces of the prompt that were read
+        self._prefix = self._acquire(prefix)
+        self.sequence = self._prefix.sequence
+        self.stats.reused_tokens = target.cached(self.sequence)
 
-    def _open(self) -> int:
-        session = self.request.session
-        if session is None:
-            return self._target.open(self._max_tokens)
-        sequence = session.acquire(self._target, self.request.prompt_ids, self._max_tokens)
-        self.stats.reused_tokens = self._target.cached(sequence)
-        return sequence
+    def _acquire(self, prefix: Prefix | None) -> Prefix:
+        request = self.request
+        if request.session is not None:
+            return request.session.acquire(self._target, request.prompt_ids, self._max_tokens)
+        if prefix is None:
+            return Prefix(self._target, self._max_tokens)
+        prefix.lend(request.prompt_ids)
+        return prefix
 
-    def close(self) -> None:
-        """Give the sequence back: to its session, or to the target."""
+    def release(self) -> Prefix | None:
+        """Give the cache back to its session, or return it: it is the caller's then."""
+        # The last token of the prompt is the first that is decoded from.
+        self._prefix.take_back(self.tokens, len(self.request.prompt_ids) - 1)
         if self.request.session is None:
-            self._target.close(self.sequence)
-        else:
-            self.request.session.release(self.tokens)
+            return self._prefix
+        self.request.session.release()
+        return None
 
-    def draft_request(self, rule: Rule) -> DraftRequest:
+    def draft_request(self) -> DraftRequest:
         """Tell a drafter what it may know."""
         params = self.request.params
         return DraftRequest(
@@ -83,7 +114,7 @@ class RequestState:
             sampler=KeyedDraftSampler(
                 params.temperature,
                 self.noise,
-                rule,
+                self.rule,
                 top_k=params.top_k,
                 top_p=params.top_p,
                 min_p=params.min_p,
@@ -95,8 +126,25 @@ class RequestState:
 
     @property
     def room(self) -> int:
-        """How many tokens are worth drafting at most: the round adds one of its own."""
+        """How many drafted tokens could be emitted at most: the round adds one of its own."""
         return self._max_tokens - len(self.tokens) - 1
+
+    @property
+    def most_drafted(self) -> int:
+        """How many tokens may be drafted at most."""
+        limit = self.request.max_draft
+        return self.room if limit is None else min(self.room, limit)
+
+    def admits(self, member: Member) -> bool:
+        """Whether the request lets a drafter draft for it."""
+        request = self.request
+        is_named = request.drafters is None or member.name in request.drafters
+        return request.speculate and request.max_draft != 0 and is_named
+
+    @property
+    def may_draft(self) -> bool:
+        """Whether any drafter could draft for it."""
+        return any(not seat.is_out for seat in self.seats)
 
     def seat(self, member: Member) -> Seat:
         """Return a drafter's place at this request."""
@@ -119,10 +167,47 @@ class RequestState:
         ]
         return tree if all(keep) else prune(tree, keep)
 
+    # -- the prompt ------------------------------------------------------------------------------
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the prompt has been read and something emitted."""
+        return self.stats.rounds > 0
+
+    @property
+    def unread(self) -> int:
+        """How many tokens are not cached yet: 1 once the prompt is read."""
+        return len(self.tokens) - self._target.cached(self.sequence)
+
+    def piece(self, count: int) -> Rows:
+        """Return the next `count` tokens of a prompt as rows of a pass."""
+        cached = self._target.cached(self.sequence)
+        return Rows(self.sequence, tuple(self.tokens[cached : cached + count]))
+
+    def keep_piece(self, features: Tensor | None) -> None:
+        """Keep the rows of a piece that was scored, all but the last, which is read again.
+
+        For a target the last row of a pass is one to decode from, and may have other bits than a
+        row in the middle of a prompt.
+        """
+        self._target.commit(self.sequence, ())
+        self._target.crop(self.sequence, self._target.cached(self.sequence) - 1)
+        if features is not None:
+            self._features.append(features[:-1])
+
+    # -- a round ---------------------------------------------------------------------------------
+
     def rows(self, tree: DraftTree) -> Rows:
         """Return the request's share of the next pass."""
         pending = tuple(self.tokens[self._target.cached(self.sequence) :])
         return Rows(self.sequence, pending, tree)
+
+    def all_features(self, features: Tensor) -> Tensor:
+        """Return features of a round behind those of the pieces read before it, if any were."""
+        if self._features:
+            features = torch.cat([*self._features, features])
+            self._features = []
+        return features
 
     def sampled(self, logits: Tensor, tree: DraftTree) -> SampledRows:
         """Return what the target draws at each row of `logits` [1 + N, V]."""

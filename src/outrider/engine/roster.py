@@ -14,7 +14,7 @@ from outrider.engine.request import RequestState
 from outrider.engine.seat import Member, Seat
 from outrider.errors import DrafterWarning
 from outrider.trees.layout import likeliest_path
-from outrider.types import NO_DRAFT, DraftTree, Rule
+from outrider.types import NO_DRAFT, DraftTree
 
 
 class Roster:
@@ -23,32 +23,31 @@ class Roster:
     def __init__(
         self,
         members: Sequence[Member],
-        rule: Rule,
         vocab_size: int,
         clock: Callable[[], float],
     ) -> None:
         self.members = tuple(members)
-        self._rule = rule
         self._vocab_size = vocab_size
         self._clock = clock
         self.layers = tuple(sorted({layer for member in members for layer in member.layers}))
         """The layers whose hidden states any of the drafters reads."""
 
     def begin(self, state: RequestState) -> None:
-        """Seat the drafters at a request.
+        """Seat the drafters at a request; one that the request does not want stays out.
 
         Those that cost next to nothing, or must not miss anything, begin before they are asked.
         """
         state.seats = [Seat(member, len(state.tokens)) for member in self.members]
         started = self._clock()
         for seat in state.seats:
-            if seat.member.is_lookup or seat.member.layers:
+            seat.is_out = not state.admits(seat.member)
+            if not seat.is_out and (seat.member.is_lookup or seat.member.layers):
                 self._begin(state, seat)
         state.stats.draft_s += self._clock() - started
 
     def _begin(self, state: RequestState, seat: Seat) -> None:
         try:
-            seat.draft_state = seat.member.drafter.begin(state.draft_request(self._rule))
+            seat.draft_state = seat.member.drafter.begin(state.draft_request())
             seat.is_begun = True
         except Exception as error:  # noqa: BLE001  a drafter's fault must not cost the user the text
             self._drop(seat.member, [state], error)
@@ -114,7 +113,7 @@ class Roster:
         except (TypeError, ValueError) as error:
             self._drop(member, [state], error)
             return NO_DRAFT
-        if self._rule == "block" and tree.q is None:
+        if state.rule == "block" and tree.q is None:
             tree = likeliest_path(tree)
         return state.trim(tree)
 

@@ -82,7 +82,7 @@ class Seat:
         self.is_begun = False
         """Whether the drafter has taken the request on, and `draft_state` is its state."""
         self.is_out = False
-        """Whether it raised, and is not asked again in this request."""
+        """Whether it is not asked in this request: it raised, or the request does without it."""
         self.unread = tokens if member.drafter.reads_text else 0
         """Committed tokens that it has had no occasion to read yet."""
         self.has_drafted = False

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
+from outrider.engine.prefixes import Prefix
+from outrider.engine.rereading import may_reuse_decoded
 from outrider.errors import OptionError
 from outrider.targets.base import Target
+from outrider.types import TokenIds
 
 
 class Session:
@@ -17,48 +18,43 @@ class Session:
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        self._sequence: int | None = None
-        self._tokens: list[int] = []
+        self._prefix: Prefix | None = None
         self._is_busy = False
 
     @property
     def cached_tokens(self) -> tuple[int, ...]:
         """The tokens whose keys and values are held."""
-        if self._sequence is None:
-            return ()
-        return tuple(self._tokens[: self._target.cached(self._sequence)])
+        return () if self._prefix is None else self._prefix.tokens
 
-    def acquire(self, target: Target, prompt_ids: Sequence[int], max_tokens: int) -> int:
-        """Lend the sequence to a request, cropped to what its prompt shares with it."""
+    @property
+    def is_open(self) -> bool:
+        """Whether a sequence of the target is held."""
+        return self._prefix is not None
+
+    def acquire(self, target: Target, prompt_ids: TokenIds, max_tokens: int) -> Prefix:
+        """Lend the cache to a request, cropped to what its prompt shares with it."""
         if target is not self._target:
             raise OptionError("the session belongs to another model")
         if self._is_busy:
             raise OptionError("the session is in use by another request")
-        if self._sequence is None:
-            self._sequence = target.open(max_tokens)
-        shared = 0
-        # The last prompt token is always read again: its row is where the answer begins.
-        for held, wanted in zip(self.cached_tokens, prompt_ids[:-1], strict=False):
-            if held != wanted:
-                break
-            shared += 1
-        target.crop(self._sequence, shared)
+        if self._prefix is None:
+            decoded_too = may_reuse_decoded(target)
+            self._prefix = Prefix(target, max_tokens, decoded_too=decoded_too)
+        self._prefix.lend(prompt_ids)
         self._is_busy = True
-        return self._sequence
+        return self._prefix
 
-    def release(self, tokens: Sequence[int]) -> None:
-        """Take the sequence back from a request that had committed `tokens`."""
-        self._tokens = list(tokens)
+    def release(self) -> None:
+        """Take the cache back from a request that has noted in it what it committed."""
         self._is_busy = False
 
     def close(self) -> None:
         """Free the cache; the session can be used again, from a cold start."""
         if self._is_busy:
             raise OptionError("the session is in use by another request")
-        if self._sequence is not None:
-            self._target.close(self._sequence)
-        self._sequence = None
-        self._tokens = []
+        if self._prefix is not None:
+            self._prefix.close()
+        self._prefix = None
 
     def __enter__(self) -> Session:
         return self

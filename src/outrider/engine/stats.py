@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from outrider.engine.choices import PLAIN, Choice, Forecast, total
+from outrider.engine.stopwatch import RoundSeconds
 from outrider.trees.layout import children, depths
 from outrider.types import DraftTree
 
@@ -33,7 +34,7 @@ class Stats:
     """Rounds that verified a node at depth 1, 2, ...: its parent had been accepted."""
     accepted_at: list[int] = field(default_factory=list)
     prefill_s: float = 0.0
-    """The target's pass of the first round."""
+    """The target's passes up to the first token."""
     draft_s: float = 0.0
     score_s: float = 0.0
     """The target's passes of the later rounds."""
@@ -62,6 +63,30 @@ class Stats:
         last = path[-1] + 1 if path else 0
         if not cut and children(tree)[last]:
             self.attempted_at[len(path)] += 1
+
+    def add(self, other: Stats) -> None:
+        """Add the counts of tokens, rounds and drafts of another request; times stay apart."""
+        for name in ("prompt_tokens", "reused_tokens", "tokens", "rounds", "proposed", "accepted"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        deepest = max(len(self.proposed_at), len(other.proposed_at))
+        for ours, theirs in (
+            (self.proposed_at, other.proposed_at),
+            (self.attempted_at, other.attempted_at),
+            (self.accepted_at, other.accepted_at),
+        ):
+            ours.extend([0] * (deepest - len(ours)))
+            for depth, count in enumerate(theirs[:deepest]):
+                ours[depth] += count
+
+    def record_seconds(self, seconds: RoundSeconds, *, is_first: bool) -> None:
+        """Count the time of a round, one up to the first token or a later one."""
+        scored_s = seconds.prefill_s + seconds.score_s
+        if is_first:
+            self.prefill_s += scored_s
+        else:
+            self.score_s += scored_s
+        self.draft_s += seconds.draft_s
+        self.host_s += seconds.host_s
 
     def record_choice(self, forecast: Forecast, drafted: int, tokens: int, seconds: float) -> None:
         """Count a round that read no prompt, by the drafter and the length chosen for it."""
@@ -108,12 +133,12 @@ class Stats:
     @property
     def accepted_per_depth(self) -> tuple[float, ...]:
         """Accepted over proposed, at depth 1, 2, ..."""
-        return _ratios(self.accepted_at, self.proposed_at)
+        return ratios(self.accepted_at, self.proposed_at)
 
     @property
     def conditional_acceptance(self) -> tuple[float, ...]:
         """Accepted over proposed with an accepted parent, at depth 1, 2, ..."""
-        return _ratios(self.accepted_at, self.attempted_at)
+        return ratios(self.accepted_at, self.attempted_at)
 
     def to_dict(self) -> dict[str, Any]:
         """Return counters and rates as plain values, ready for JSON."""
@@ -132,6 +157,7 @@ class Stats:
         return counters | {name: getattr(self, name) for name in rates}
 
 
-def _ratios(counts: Sequence[int], totals: Sequence[int]) -> tuple[float, ...]:
+def ratios(counts: Sequence[int], totals: Sequence[int]) -> tuple[float, ...]:
+    """Return counts over totals, depth by depth."""
     # Depths nobody reached come last and have no ratio to give.
     return tuple(count / total for count, total in zip(counts, totals, strict=True) if total)
