@@ -7,9 +7,13 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from outrider.errors import OptionError
+from outrider.sampling.grammar import Grammar
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 MAX_LOGPROBS = 20
 MAX_SEED = 2**63 - 1
@@ -25,7 +29,8 @@ class SamplingParams:
     Penalties follow Transformers (`repetition_penalty`, over prompt and output) and OpenAI
     (`presence_penalty`, `frequency_penalty`, over the output alone). `logits_processors` are called
     as in Transformers, `(input_ids [1, L], scores [1, V]) -> scores`; so are `stopping_criteria`,
-    whose truth ends the request. Any value out of its range is an `OptionError`.
+    whose truth ends the request. The output belongs to the language of a `grammar`, unless
+    something else ends it early. Any value out of its range is an `OptionError`.
     """
 
     temperature: float = 0.0
@@ -46,6 +51,7 @@ class SamplingParams:
     seed: int | None = None
     n: int = 1
     logprobs: int | None = None
+    grammar: Grammar | None = None
     logits_processors: tuple[Any, ...] = ()
     stopping_criteria: tuple[Callable[..., Any], ...] = ()
 
@@ -77,6 +83,15 @@ class SamplingParams:
         # Wrap rather than fail: the last seeds of the range have successors too.
         seed = None if self.seed is None else (self.seed + index) % (MAX_SEED + 1)
         return replace(self, n=1, seed=seed)
+
+    def for_tokenizer(self, tokenizer: PreTrainedTokenizerBase | None) -> SamplingParams:
+        """Return the params with the grammar, if there is one, bound to a tokenizer.
+
+        Raises OptionError as `Grammar.bound` does.
+        """
+        if self.grammar is None:
+            return self
+        return replace(self, grammar=self.grammar.bound(tokenizer))
 
 
 _Check = Callable[[str, Any], Any]
@@ -180,6 +195,12 @@ def _bias(name: str, value: Any) -> dict[int, float]:
     return bias
 
 
+def _grammar(name: str, value: Any) -> Grammar | None:
+    if value is not None and not isinstance(value, Grammar):
+        _refuse(name, value, "a Grammar, such as Grammar.json_schema({...}), or None")
+    return value
+
+
 def _callables(name: str, value: Any) -> tuple[Any, ...]:
     allowed = "a list of callables"
     items = _items(name, value, allowed)
@@ -212,6 +233,7 @@ _CHECKS: dict[str, _Check] = {
     "seed": _integer(0, MAX_SEED, optional=True),
     "n": _integer(1),
     "logprobs": _integer(0, MAX_LOGPROBS, optional=True),
+    "grammar": _grammar,
     "logits_processors": _callables,
     "stopping_criteria": _callables,
 }

@@ -15,6 +15,7 @@ from torch import Tensor
 from outrider.errors import OptionError
 from outrider.sampling.custom import CustomProcessors, TailFilter
 from outrider.sampling.filters import Filter, build_filters
+from outrider.sampling.grammar_state import GrammarState
 from outrider.sampling.params import SamplingParams
 from outrider.sampling.processors import (
     BadWords,
@@ -30,8 +31,9 @@ from outrider.types import TokenIds
 class LogitsPipeline:
     """Turns a request's logits into scores; a masked token's score is -inf.
 
-    The order is Transformers': bias, penalties, bans, custom processors; then, unless greedy,
-    temperature, top_k, top_p and min_p. Options at their neutral values cost nothing.
+    The order is Transformers': bias, penalties, bans, custom processors; then the grammar, so that
+    nothing undoes its bans; then, unless greedy, temperature, top_k, top_p and min_p. Options at
+    their neutral values cost nothing.
     """
 
     def __init__(
@@ -42,11 +44,15 @@ class LogitsPipeline:
         vocab_size: int,
         device: torch.device,
     ) -> None:
+        """Raises OptionError for ids the target does not have, and a grammar that is not bound."""
+        eos_token_ids = tuple(eos_token_ids)
         _check_ids(params, vocab_size)
         custom = [p for p in params.logits_processors if not isinstance(p, TailFilter)]
         self.is_greedy = params.is_greedy
         self._processors = _processors(params, prompt_ids, eos_token_ids, vocab_size, device)
         self._custom = CustomProcessors(custom, prompt_ids, device) if custom else None
+        self.grammar = _grammar(params, eos_token_ids, vocab_size)
+        """Where the request stands in its grammar, if it has one."""
         self._filters = _filters(params)
 
     @property
@@ -54,12 +60,18 @@ class LogitsPipeline:
         """Whether rows must be processed one by one, in order, and only if asked for."""
         return self._custom is not None
 
+    @property
+    def _changes_scores(self) -> bool:
+        return bool(self._processors) or not (self._custom is None and self.grammar is None)
+
     def append(self, tokens: TokenIds) -> None:
         """Make emitted tokens part of every row's prefix from now on."""
         for processor in self._processors:
             processor.append(tokens)
         if self._custom is not None:
             self._custom.append(tokens)
+        if self.grammar is not None:
+            self.grammar.append(tokens)
 
     def scores(self, logits: Tensor, paths: Sequence[tuple[int, ...]]) -> Tensor:
         """Return scores [R, V] for logits [R, V], in float32 or the logits' float64.
@@ -68,13 +80,14 @@ class LogitsPipeline:
         as they are; without options they are the scores.
         """
         scores = logits if logits.dtype == torch.float64 else logits.float()
-        if self._processors:
-            scores = scores.clone() if scores is logits else scores
-            for processor in self._processors:
-                processor.apply(scores, paths)
+        if self._changes_scores and scores is logits:
+            scores = scores.clone()  # custom processors, too, may write into what they are given
+        for processor in self._processors:
+            processor.apply(scores, paths)
         if self._custom is not None:
-            # Custom processors may write into what they are given.
-            scores = self._custom.apply(scores.clone() if scores is logits else scores, paths)
+            scores = self._custom.apply(scores, paths)
+        if self.grammar is not None:
+            self.grammar.apply(scores, paths)
         for apply_filter in self._filters:
             scores = apply_filter(scores)
         return scores
@@ -114,6 +127,16 @@ def _processors(
         known = sorted(token for token in ending if token < vocab_size)
         chain.append(MinNewTokens(params.min_new_tokens, known, device))
     return chain
+
+
+def _grammar(
+    params: SamplingParams, eos_token_ids: Iterable[int], vocab_size: int
+) -> GrammarState | None:
+    if params.grammar is None:
+        return None
+    if params.grammar.compiled is None:
+        raise OptionError("grammar is not bound to a tokenizer: params.for_tokenizer(...) does it")
+    return params.grammar.compiled.begin(eos_token_ids, params.stop_token_ids, vocab_size)
 
 
 def _filters(params: SamplingParams) -> list[Filter]:

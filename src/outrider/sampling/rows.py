@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NoReturn
 
 import torch
 from torch import Tensor
@@ -61,7 +62,7 @@ class SampledRows:
             assert self._drawn is not None
             token, best = self._drawn[row]
         if not math.isfinite(best):
-            self._fail(row, f"the best score is {best}")
+            self._fail(row, f"the best score is {best}", is_empty=best == -math.inf)
         return token
 
     def probs(self, row: int) -> Tensor:
@@ -75,7 +76,8 @@ class SampledRows:
             probs = self._probs[row]
         # One score that is not a number, or none above -inf, makes the whole softmax NaN.
         if math.isnan(float(probs[0])):
-            self._fail(row, "the scores have no softmax")
+            best = float(self._row_scores(row).amax())
+            self._fail(row, "the scores have no softmax", is_empty=best == -math.inf)
         return probs
 
     def _row_scores(self, row: int) -> Tensor:
@@ -103,7 +105,10 @@ class SampledRows:
     def _position_of(self, row: int) -> int:
         return self._position + len(self._paths[row])
 
-    def _fail(self, row: int, reason: str) -> None:
+    def _fail(self, row: int, reason: str, *, is_empty: bool) -> NoReturn:
+        """Raise; that no score is above -inf (`is_empty`) may be a grammar's doing."""
+        if is_empty and self._pipeline.grammar is not None:
+            reason = self._pipeline.grammar.dead_end(self._paths[row])
         position = self._position_of(row)
         raise NumericsError(f"{self._request}: no token to choose at position {position}: {reason}")
 

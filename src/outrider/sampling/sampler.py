@@ -11,8 +11,9 @@ from torch import Tensor
 from outrider.errors import NumericsError, OptionError
 from outrider.sampling.draw import Leader, draw_row, fresh_keys, highest, leaders, race_keys
 from outrider.sampling.filters import build_filters
+from outrider.sampling.grammar_state import GrammarState
 from outrider.sampling.noise import KeyedNoise, Stream
-from outrider.types import Candidates, Rule
+from outrider.types import Candidates, Rule, TokenIds
 
 
 class KeyedDraftSampler:
@@ -23,10 +24,11 @@ class KeyedDraftSampler:
     position drafted before: that the earlier draft was dropped may have depended on its noise.
 
     Cutting the drafter's tail as the target's is cut changes nothing that is emitted, and makes
-    more drafts pass.
+    more drafts pass. So does leaving out what the request's grammar refuses after the tokens that
+    were drafted before, where a drafter says which those are.
     """
 
-    __slots__ = ("_draws", "_filters", "_noise", "_rule", "_temperature", "_vocab_size")
+    __slots__ = ("_draws", "_filters", "_grammar", "_noise", "_rule", "_temperature", "_vocab_size")
 
     def __init__(
         self,
@@ -38,14 +40,19 @@ class KeyedDraftSampler:
         top_p: float = 1.0,
         min_p: float = 0.0,
         vocab_size: int | None = None,
+        grammar: GrammarState | None = None,
     ) -> None:
-        """`vocab_size`: the target's; only drafters with ids of their own need it."""
+        """`vocab_size`: the target's; only drafters with ids of their own need it.
+
+        `grammar`: where the request stands in its own, as the request itself leads it on.
+        """
         self._temperature = temperature
         self._filters = build_filters(temperature, top_k=top_k, top_p=top_p, min_p=min_p)
         self._noise = noise
         self._rule = rule
         self._draws = 0
         self._vocab_size = vocab_size
+        self._grammar = grammar
 
     @property
     def is_greedy(self) -> bool:
@@ -57,12 +64,16 @@ class KeyedDraftSampler:
         """Whether drafts come with `q`: sampled ones, under the rules that reject."""
         return not self.is_greedy and self._rule != "match"
 
-    def draw(self, logits: Tensor, position: int) -> tuple[int, Tensor | None]:
+    def draw(
+        self, logits: Tensor, position: int, path: TokenIds | None = None
+    ) -> tuple[int, Tensor | None]:
         """Choose the token at an absolute position from draft logits [V]; return it and q [V].
 
-        q, on the CPU, comes with sampled drafts under the rules that reject.
+        q, on the CPU, comes with sampled drafts under the rules that reject. `path` are the tokens
+        drafted before it.
         """
-        scores = self._scores(logits.unsqueeze(0)).squeeze(0)
+        paths = None if path is None else [path]
+        scores = self._scores(logits.unsqueeze(0), None, paths).squeeze(0)
         if self.is_greedy:
             return self._checked(highest(scores), position), None
         if not self.has_laws:
@@ -73,17 +84,23 @@ class KeyedDraftSampler:
         return self._checked(winner, position), scores.softmax(dim=-1).cpu()
 
     def candidates(
-        self, logits: Tensor, positions: Sequence[int], count: int, ids: Tensor | None = None
+        self,
+        logits: Tensor,
+        positions: Sequence[int],
+        count: int,
+        ids: Tensor | None = None,
+        paths: Sequence[TokenIds] | None = None,
     ) -> Candidates:
         """Choose up to `count` tokens for each row of draft logits [R, D].
 
         Greedy drafts are the likeliest tokens; under `match` those that come first with the
         target's own noise at `positions`; under a rule that rejects a sample without replacement,
         with fresh noise for every row. A row with fewer possible tokens has fewer candidates.
+        `paths[r]` are the tokens drafted before those of row r.
 
         Raises NumericsError for a row without any.
         """
-        scores = self._scores(logits)
+        scores = self._scores(logits, ids, paths)
         if self.has_laws:
             law = scores.softmax(dim=-1)
             # What q rounds to nothing cannot have been drawn from it.
@@ -100,9 +117,13 @@ class KeyedDraftSampler:
             q=self._over_target_ids(law, ids).cpu() if self.has_laws else None,
         )
 
-    def _scores(self, logits: Tensor) -> Tensor:
+    def _scores(
+        self, logits: Tensor, ids: Tensor | None, paths: Sequence[TokenIds] | None
+    ) -> Tensor:
         """Return the scores [R, D] that a softmax turns into the law of drafts."""
         scores = logits if logits.dtype == torch.float64 else logits.float()
+        if self._grammar is not None and paths is not None:
+            scores = _within(self._grammar, scores, ids, paths)
         for apply_filter in self._filters:
             scores = apply_filter(scores)
         return scores
@@ -133,6 +154,19 @@ class KeyedDraftSampler:
         if not math.isfinite(best):
             raise NumericsError(f"draft logits leave no token to choose at position {position}")
         return token
+
+
+def _within(
+    grammar: GrammarState, scores: Tensor, ids: Tensor | None, paths: Sequence[TokenIds]
+) -> Tensor:
+    """Return scores [R, D] without what a grammar refuses, except in rows where nothing is left.
+
+    Such a row drafts what cannot be accepted, which is no reason for the drafter to fail.
+    """
+    limits = grammar.limits([tuple(path) for path in paths], scores.device)
+    limits = limits[:, : scores.shape[-1]] if ids is None else limits[:, ids]
+    allowed = torch.minimum(scores, limits)
+    return torch.where(allowed.amax(dim=-1, keepdim=True) == -math.inf, scores, allowed)
 
 
 def _best(row: Sequence[Leader]) -> tuple[int, float]:
