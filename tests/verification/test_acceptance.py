@@ -7,25 +7,23 @@ from functools import partial
 from typing import cast
 
 import pytest
-from enumeration import (
+
+from outrider.proof.enumeration import Row, double_array, enumerate_round
+from outrider.proof.enumeration import VerificationRule as Rule
+from outrider.proof.toys import (
     A,
     B,
     C,
     D,
     F,
     G,
-    Row,
-    Rule,
     chain_parents,
     constant,
-    double_array,
-    enumerate_round,
     fixed,
     random_model,
     row,
     sampled,
 )
-
 from outrider.types import DraftTree
 from outrider.verification import verify
 

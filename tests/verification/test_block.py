@@ -9,18 +9,10 @@ from math import prod
 from typing import Any, Literal
 
 import pytest
-from enumeration import (
-    A,
-    Law,
-    Rule,
-    chain_parents,
-    constant,
-    enumerate_round,
-    exact_array,
-    random_model,
-    sampled,
-)
 
+from outrider.proof.enumeration import Law, enumerate_round, exact_array
+from outrider.proof.enumeration import VerificationRule as Rule
+from outrider.proof.toys import A, chain_parents, constant, random_model, sampled
 from outrider.types import DraftTree, Verification
 from outrider.verification import Randomness, TargetRows, verify
 

@@ -7,26 +7,28 @@ from typing import Any
 
 import pytest
 import torch
-from enumeration import (
+
+from outrider.proof.enumeration import (
     Choices,
     Drafting,
     Model,
     Row,
-    Rule,
-    assert_same_law,
-    chain_parents,
-    constant,
     continuations,
     double_tensor,
     enumerate_round,
     exact_array,
+    law_difference,
+)
+from outrider.proof.enumeration import VerificationRule as Rule
+from outrider.proof.toys import (
+    chain_parents,
+    constant,
     fixed,
     one_hot_model,
     random_model,
     row,
     sampled,
 )
-
 from outrider.types import DraftTree
 from outrider.verification import verify
 
@@ -65,7 +67,7 @@ shapes = pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
 
 def assert_lossless(rule: Rule, target: Model, drafting: Drafting, length: int) -> None:
     emitted = enumerate_round(rule, target, drafting, length).law
-    assert_same_law(emitted, continuations(target, (), length))
+    assert law_difference(emitted, continuations(target, (), length)) is None
 
 
 @chain_rules
@@ -177,5 +179,5 @@ def test_tensors_give_the_law_of_exact_rows(rule: Rule, names: str) -> None:
     drafting = sampled(drafter, (-1, -1, 0, 0))
     exact = enumerate_round(rule, target, drafting, length=3)
     floating = enumerate_round(rule, target, drafting, length=3, to_array=double_tensor)
-    assert_same_law(floating.law, exact.law, tolerance=1e-12)
+    assert law_difference(floating.law, exact.law, tolerance=1e-12) is None
     assert float(floating.accepted) == pytest.approx(float(exact.accepted), abs=1e-12)

@@ -6,8 +6,9 @@ from fractions import Fraction
 
 import pytest
 import torch
-from enumeration import double_tensor, exact_array, row
 
+from outrider.proof.enumeration import double_tensor, exact_array
+from outrider.proof.toys import row
 from outrider.types import DraftTree
 from outrider.verification.law import draft_law, residual, total
 

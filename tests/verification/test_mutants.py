@@ -12,27 +12,20 @@ from functools import partial
 from typing import Any
 
 import pytest
-from enumeration import (
-    B,
+
+from outrider.proof.enumeration import (
     Choices,
     EnumeratedRandomness,
-    F,
     ModelRows,
     Row,
-    Rule,
-    chain_parents,
-    constant,
     continuations,
     enumerate_round,
     exact_array,
     first_token,
-    fixed,
-    random_model,
-    row,
     runs,
-    sampled,
 )
-
+from outrider.proof.enumeration import VerificationRule as Rule
+from outrider.proof.toys import B, F, chain_parents, constant, fixed, random_model, row, sampled
 from outrider.types import DraftTree, Verification
 from outrider.verification import Randomness, TargetRows, verify
 

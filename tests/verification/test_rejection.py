@@ -7,9 +7,9 @@ from functools import partial
 
 import pytest
 import torch
-from enumeration import Rule
 from torch import Tensor
 
+from outrider.proof.enumeration import VerificationRule as Rule
 from outrider.types import DraftTree
 from outrider.verification import verify
 

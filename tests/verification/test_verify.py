@@ -8,19 +8,18 @@ from typing import Any, get_args
 
 import pytest
 import torch
-from enumeration import (
-    Choices,
-    EnumeratedRandomness,
-    ModelRows,
-    Rule,
-    constant,
-    double_tensor,
-    exact_array,
-    row,
-)
 
 from outrider import types
 from outrider.errors import NumericsError, OptionError, VocabularyMismatchError
+from outrider.proof.enumeration import (
+    Choices,
+    EnumeratedRandomness,
+    ModelRows,
+    double_tensor,
+    exact_array,
+)
+from outrider.proof.enumeration import VerificationRule as Rule
+from outrider.proof.toys import constant, row
 from outrider.types import DraftTree
 from outrider.verification import verify
 

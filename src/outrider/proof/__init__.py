@@ -1,0 +1,1 @@
+"""Evidence that a target and its drafters, on a machine, are lossless."""

@@ -1,0 +1,120 @@
+"""A proof as a page to show to others: what was run, every check with its numbers, the verdict."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from outrider.errors import LoadError, OptionError
+from outrider.proof.base import PARTS, Part, Proof
+from outrider.proof.distribution import FALSE_ALARM
+from outrider.proof.tables import findings, headers, rows, title
+
+_HOW: dict[Part, str] = {
+    "identity": """\
+Plain decoding is the same engine without a drafter. It answers each question alone. Then the
+drafters answer it, alone or in a batch, and all token ids, texts and ends are compared. *Told*
+drafters are outrider's own: they are given the answer and err on purpose, so that drafts are
+accepted and rejected at every depth. `rejection`, `block` and `traversal` promise the same tokens
+for greedy decoding only.""",
+    "distribution": """\
+Many short answers to one context are drawn, and counted against the exact probabilities of the
+target's own logits. Each test is a chi-square test of whole texts of up to three tokens, four
+likely tokens at a time, one of which ends the text. *Contrary* drafters draw from the target's
+distribution turned upside down. A *control* tells a false q, and passes only if the test finds it
+out. All tests of a sound pair together fail once in {alarm:,} choices of the seed.""",
+    "rules": """\
+Every draft and every decision of a round, on vocabularies of two to four tokens, with all
+probabilities as fractions. What is emitted must have the target's joint law, exactly, and the
+expected number of accepted tokens must be what the rule's formula says.""",
+    "options": """\
+Each option with values taken from plain decoding's own answer, so that they matter; *changed*
+counts the answers that the option made different. Plain decoding and the drafters answer the same
+questions with it.""",
+}
+_BITWISE = """\
+With `numerics=invariant` equal means bit for bit: token ids, and the log-probabilities of the
+emitted and the five likeliest tokens at every position. No difference is excused."""
+_FAST = """\
+With `numerics=fast` the last bits of a logit may depend on how many tokens a pass holds. A token
+that differs (a *fork*) is a floating-point *tie* only if plain decoding's own margin there is
+within the noise, which is measured at that very position by passes of other widths. Any other fork
+is a fault. `numerics=invariant` leaves no ties."""
+
+
+def write_report(proof: Proof, path: Path, command: str) -> None:
+    """Write the page; a reader sees the old file or the new one. Raises LoadError."""
+    try:
+        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(markdown(proof, command))
+            os.chmod(temporary, 0o644)
+            os.replace(temporary, path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise LoadError(f"cannot write the report {str(path)!r}: {error.strerror}") from error
+
+
+def require_writable(path: Path) -> None:
+    """Raise OptionError for a report that could not be written, before any work is done."""
+    folder = path.parent
+    if not folder.is_dir() or not os.access(folder, os.W_OK) or path.is_dir():
+        raise OptionError(f"the report {str(path)!r} cannot be written there")
+
+
+def markdown(proof: Proof, command: str) -> str:
+    """Return the page as Markdown."""
+    parts = [part for part in PARTS if proof.of_part(part)]
+    sections = [
+        "# Evidence of lossless decoding",
+        f"**{proof.verdict}**",
+        _facts(proof, command),
+        _BITWISE if proof.subject.numerics == "invariant" else _FAST,
+        *(_section(proof, part) for part in parts),
+        _findings(proof),
+    ]
+    return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def _facts(proof: Proof, command: str) -> str:
+    subject, machine = proof.subject, proof.machine
+    threads = f"{machine.threads} threads on {machine.cores} cores"
+    facts = {
+        "Command": f"`{command}`",
+        "Target": f"{subject.model}, {subject.dtype}, on {subject.placement}",
+        "Drafters": ", ".join(proof.drafters) or "none",
+        "Numerics": subject.numerics,
+        "Passes": "compiled" if subject.is_compiled else "eager",
+        "Machine": machine.accelerator or f"{machine.processor}, {threads}",
+        "Versions": ", ".join(f"{name} {text}" for name, text in sorted(machine.versions.items())),
+        "Settings": ", ".join(f"{name} {value:,}" for name, value in proof.settings.items()),
+        "Measured": f"{proof.measured}, in {proof.seconds / 60:.1f} minutes",
+    }
+    return _table(["", ""], [[name, text] for name, text in facts.items()])
+
+
+def _section(proof: Proof, part: Part) -> str:
+    told = _HOW[part].format(alarm=round(1 / FALSE_ALARM))
+    table = _table(headers(part), rows(part, proof.of_part(part)))
+    return f"## {title(part)}\n\n{told}\n\n{table}"
+
+
+def _findings(proof: Proof) -> str:
+    lines = findings(proof)
+    if not lines:
+        return ""
+    return "## Findings\n\n" + "\n".join(f"- {_escaped(line)}" for line in lines)
+
+
+def _table(names: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    table = [list(names), ["---"] * len(names), *lines]
+    return "\n".join("| " + " | ".join(map(_escaped, line)) + " |" for line in table)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")
