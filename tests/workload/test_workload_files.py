@@ -34,6 +34,12 @@ def test_each_shape_of_a_line_is_read(tmp_path: Path) -> None:
     ]
 
 
+def test_a_question_of_spec_bench_is_read_its_category_being_its_task(tmp_path: Path) -> None:
+    row = {"question_id": 81, "category": "writing", "turns": ["Compose a post.", "Shorten it."]}
+    (found,) = read_workload(write(tmp_path, row))
+    assert (found.id, found.task, found.prompt) == ("81", "writing", "Compose a post.")
+
+
 def test_a_text_file_is_a_prompt_a_line(tmp_path: Path) -> None:
     found = read_workload(write(tmp_path, "One", "", "{not json", name="prompts.txt"))
     assert [(p.id, p.prompt) for p in found] == [("1", "One"), ("3", "{not json")]
@@ -66,12 +72,13 @@ def test_a_workload_without_prompts_or_without_a_file_is_refused(tmp_path: Path)
         read_workload(tmp_path / "missing")
 
 
-def test_our_own_prompts_are_a_dozen_with_every_task_in_turn() -> None:
+def test_our_own_prompts_are_of_six_tasks_in_turn() -> None:
     prompts = default_workload()
-    assert len(prompts) == 12
-    assert len({p.id for p in prompts}) == len({p.prompt for p in prompts}) == 12
-    for start in (0, 4, 8):
-        assert len({p.task for p in prompts[start : start + 4]}) == 4
+    assert len(prompts) == 18
+    assert len({p.id for p in prompts}) == len({p.prompt for p in prompts}) == 18
+    tasks = ["chat", "code", "math", "summarize", "edit", "retrieval"]
+    assert [p.task for p in prompts] == 3 * tasks
+    assert [p.id for p in prompts[5:8]] == ["retrieval-1", "chat-2", "code-2"]
 
 
 def test_a_limit_keeps_the_first_prompts() -> None:

@@ -40,13 +40,31 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
+class PassCount:
+    """Passes of the target over as many sequences and rows, those that read a prompt aside."""
+
+    sequences: int
+    rows: int
+    """Rows the model computed, all sequences together, padding included."""
+    count: int
+    attended: float
+    """Context tokens that the rows looked at, over all these passes."""
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Counters:
     """What outrider counted while it decoded; peers tell as much of it as they know.
 
     Times are seconds; the counts by depth are of depth 1, 2, ... (see `engine.stats.Stats`).
+    Rounds are those of requests: a pass over four of them is a round of each.
     """
 
     rounds: int = 0
+    drafts: int = 0
+    """Rounds in which a draft was scored."""
+    levels: int = 0
+    """Depths of these drafts, added up: of chains, the drafted tokens."""
     proposed: int = 0
     accepted: int = 0
     proposed_at: tuple[int, ...] = ()
@@ -56,8 +74,7 @@ class Counters:
     draft_s: float = 0.0
     score_s: float = 0.0
     host_s: float = 0.0
-    predicted_speedup: float | None = None
-    """What the cost model expected over plain decoding; None where it does not speak."""
+    passes: tuple[PassCount, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +96,10 @@ class Record:
     prompts: tuple[str, ...]
     """Their names."""
     decoded: Decoded
+    peak_memory: int | None = None
+    """The most bytes that were held until then, if known."""
+    run: int = 0
+    """Which start of the command made it: 0 the first, 1 after one interruption, ..."""
 
 
 class Runner(ABC):
@@ -98,6 +119,10 @@ class Runner(ABC):
     def peak_memory(self) -> int | None:
         """Return the most bytes the process (or its device) held so far, None if unknown."""
 
+    def versions(self) -> dict[str, str]:
+        """Return the versions of a peer's programs once it has started, by their names."""
+        return {}
+
     @abstractmethod
     def close(self) -> None:
         """Give back what was loaded; may be called at any time, and more than once."""
@@ -116,8 +141,9 @@ class Spread:
 class Row:
     """The figures of one case on one task; None is what is unknown or makes no sense there.
 
-    Rates are totals over totals, prompts included. Speedups are over outrider's plain decoding of
-    the same weights, temperature and batch; for peers see `over_peer`.
+    Tokens and seconds are those of all repeats. Rates are totals over totals, prompts included.
+    Speedups are over outrider's plain decoding of the same weights, temperature and batch, repeat
+    by repeat; for peers see `own_speedup`.
     """
 
     case: Case
@@ -129,30 +155,41 @@ class Row:
     own_speedup: float | None = None
     """Of a peer's mode over the same peer's plain decoding."""
     identical: int = 0
-    """Prompts whose ids equal plain decoding's over the whole length; of peers, outrider's plain
-    decoding's where the weights are the same."""
+    """Prompts whose ids equal plain decoding's over the whole length, in every repeat; of peers,
+    outrider's plain decoding's where the weights are the same."""
     compared: int = 0
     """Prompts that were compared with plain decoding; 0 where equal tokens are not promised."""
     differences: tuple[str, ...] = ()
     acceptance_length: float | None = None
+    """tau: tokens a round of a request, the recovered or bonus token included."""
     acceptance_rate: float | None = None
+    """alpha: share of the proposed tokens that were accepted."""
     conditional_acceptance: tuple[float, ...] = ()
+    """Accepted over tried at depth 1, 2, ...: a token is tried if its parent was accepted."""
+    drafted_share: float | None = None
+    """Share of the rounds in which a draft was scored."""
+    draft_tokens: float | None = None
+    """Tokens of such a draft, on average."""
+    draft_depth: float | None = None
+    """Levels of such a draft, on average: of a chain, its tokens."""
     prefill_s: float | None = None
     draft_s: float | None = None
     score_s: float | None = None
     host_s: float | None = None
     cost_ratio: float | None = None
-    """c: seconds of a draft step over seconds of a one-row pass of the target."""
+    """c: seconds of drafting for each level of a draft, over seconds of a pass that drafts
+    nothing."""
     bound: float | None = None
-    """tau / (T_draft + T_score): tokens a second of the rounds were the host free."""
+    """tau / (T_draft + T_score), the prompt's pass included: tokens a second were the host free."""
     share_of_bound: float | None = None
+    """Tokens a second over `bound`."""
     leviathan: float | None = None
-    """Speedup that alpha, c and the mean length of drafts foretell (Leviathan et al. 2022,
-    theorem 3.8), where scoring costs no more than one row."""
+    """Speedup that acceptance by level, c and the depth of drafts foretell (Leviathan et al. 2022,
+    theorem 3.8), where scoring costs no more than one row and prompts and the host nothing."""
     predicted: float | None = None
-    """Speedup that the measured costs and acceptance foretell."""
+    """Speedup that the measured costs and acceptance foretell (see `forecast`)."""
     peak_memory: int | None = None
-    """Bytes."""
+    """Bytes; all of outrider's cases share one process, and with it the weights of drafters."""
     why: str = ""
     """What limits the speedup, in words."""
 
@@ -175,6 +212,8 @@ class CostPoint:
     context: int
     rows: int
     seconds: float
+    computed: int = 0
+    """Rows the model computed in all, padding included."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from outrider.errors import OptionError
 from outrider.machine import this_machine
 from outrider.profile import Profile, describe_subject
 from outrider.tuning.tally import DrafterResult, Run, Tally
+from outrider.workload.encode import encode_workload_prompt
 from outrider.workload.files import WorkloadPrompt
 
 PLAIN = "none"
@@ -129,16 +130,10 @@ def _checked(
                 "a workload has none; tune without it"
             )
     decoder.default_params.with_options(max_new_tokens=max_new_tokens)
-    prompts = [_encode(decoder, prompt) for prompt in workload]
+    prompts = [encode_workload_prompt(prompt, decoder.tokenizer) for prompt in workload]
     for ids in prompts:
         check_prompt(ids, decoder.engine.target)
     return prompts
-
-
-def _encode(decoder: Decoder, prompt: WorkloadPrompt) -> tuple[int, ...]:
-    template = getattr(decoder.tokenizer, "chat_template", None)
-    is_chat = isinstance(prompt.prompt, str) and template is not None
-    return decoder.encode(prompt.prompt, chat=is_chat)
 
 
 def _contenders(decoder: Decoder, costs: dict[str, Any]) -> dict[str, Decoder]:

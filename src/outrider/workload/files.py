@@ -1,4 +1,4 @@
-"""The prompts a tuning run decodes: a file of the user's, or a dozen that come with outrider."""
+"""The prompts drafters are tried on: a file of the user's, or those that come with outrider."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ class WorkloadPrompt:
 
 def default_workload() -> tuple[WorkloadPrompt, ...]:
     """Return the prompts that come with outrider, their tasks in turn."""
+    num_tasks = len({task for task, _ in PROMPTS})
     return tuple(
-        WorkloadPrompt(f"{task}-{index // 4 + 1}", prompt, task)
+        WorkloadPrompt(f"{task}-{index // num_tasks + 1}", prompt, task)
         for index, (task, prompt) in enumerate(PROMPTS)
     )
 
@@ -35,7 +36,8 @@ def read_workload(path: Path) -> tuple[WorkloadPrompt, ...]:
     """Read prompts from a file: `.jsonl` holds one object a line, any other one prompt a line.
 
     An object has a `prompt` (text), `messages` (role and content each) or `turns` (texts of the
-    user, of which the first is decoded), and may have an `id` and a `task`. Raises OptionError.
+    user, of which the first is decoded), and may have an `id` and a `task`, or a `question_id` and
+    a `category` as in Spec-Bench. Raises OptionError.
     """
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
@@ -83,7 +85,8 @@ def _parse(line: str, number: int, place: str) -> WorkloadPrompt:
             "turns": "a list of texts",
         }[kinds[0]]
         raise OptionError(f"{place}: {kinds[0]} is {row[kinds[0]]!r}; it must be {wanted}")
-    return WorkloadPrompt(str(row.get("id", number)), prompt, str(row.get("task", "all")))
+    name = row.get("id", row.get("question_id", number))
+    return WorkloadPrompt(str(name), prompt, str(row.get("task", row.get("category", "all"))))
 
 
 def _prompt(kind: str, value: Any) -> str | Messages | None:

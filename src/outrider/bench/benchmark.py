@@ -1,0 +1,190 @@
+"""A whole benchmark: what is compared, the measuring, and the report that comes of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from outrider.bench.base import Case, CostPoint, Report, Runner
+from outrider.bench.contestants import NO_PEERS, Contestants
+from outrider.bench.figures import build_rows, plain_of
+from outrider.bench.log import Log
+from outrider.bench.notes import find_notes
+from outrider.bench.options import BenchOptions
+from outrider.bench.own import OwnRunner, OwnTarget, pass_costs
+from outrider.bench.pace import Progress, Step
+from outrider.bench.plan import BenchPrompt, Plan, unique_names
+from outrider.bench.reasons import why
+from outrider.bench.turns import TurnTaker
+from outrider.engine.measure import Clock
+from outrider.engine.request import check_prompt
+from outrider.errors import OptionError
+from outrider.machine import Machine, this_machine
+from outrider.sampling.params import SamplingParams
+from outrider.workload.encode import encode_workload_prompt
+from outrider.workload.files import WorkloadPrompt
+
+_MOST_MEASURING = 0.1  # of the time that was given
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """Targets of one model, by their weights, and what is to be measured of them."""
+
+    target: str
+    own: Sequence[OwnTarget]
+    options: BenchOptions
+    workload: Sequence[WorkloadPrompt]
+    workload_name: str
+    peers: Contestants = NO_PEERS
+    command: str = ""
+    measure_s: float = 30.0
+    clock: Clock = time.perf_counter
+    progress: Progress = lambda _: None
+
+    def run(self, folder: Path) -> Report:
+        """Measure what is not in the folder's log yet, and return the report of all of it.
+
+        Raises OptionError and PromptError for a wrong request, and OptionError for a folder that
+        holds another benchmark; no work is done before.
+        """
+        plan = self.plan()
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        with Log.open(folder, self._made_with(plan), now=now) as log:
+            self._measure_costs(log)
+            taker = TurnTaker(
+                plan,
+                log,
+                partial(self._build, longest=plan.longest),
+                clock=self.clock,
+                max_seconds=None if (most := self.options.max_minutes) is None else 60 * most,
+                progress=self.progress,
+            )
+            had_time = taker.run()
+            return self._report(plan, log, taker, had_time)
+
+    def plan(self) -> Plan:
+        """Return what is to be done; raises OptionError and PromptError."""
+        if not self.workload:
+            raise OptionError("the workload holds no prompts")
+        SamplingParams(max_new_tokens=self.options.max_new_tokens)  # refuses a wrong length
+        own = [case for one in self.own for case in self.options.own_cases(one.weights)]
+        return Plan(
+            cases=(*own, *self.peers.cases),
+            prompts=self._prompts(),
+            repeats=self.options.repeats,
+            max_new_tokens=self.options.max_new_tokens,
+        )
+
+    def _prompts(self) -> tuple[BenchPrompt, ...]:
+        """Return the prompts as ids; what could fail later fails here."""
+        loaded = self.own[0].loaded
+        found = []
+        names = unique_names([prompt.id for prompt in self.workload])
+        for name, prompt in zip(names, self.workload, strict=True):
+            ids = encode_workload_prompt(prompt, loaded.tokenizer)
+            for one in self.own:
+                check_prompt(ids, one.meter.as_target)
+            found.append(BenchPrompt(name, prompt.task, ids))
+        return tuple(found)
+
+    def _build(self, case: Case, longest: int) -> Runner:
+        for one in self.own:
+            alternative = self.options.own_cases(one.weights).get(case)
+            if alternative is not None:
+                return OwnRunner(case, one, alternative)
+        assert self.peers.build is not None
+        return self.peers.build(case, longest)
+
+    def _made_with(self, plan: Plan) -> dict[str, Any]:
+        """Return what must be the same for records to be compared."""
+        options = self.options
+        machine = self._machine()
+        return {
+            "target": self.target,
+            "drafters": ",".join(one.text for one in options.alternatives),
+            "workload": self.workload_name,
+            "prompts": len(plan.prompts),
+            "prompt_ids": _digest([[p.name, p.task, p.ids] for p in plan.prompts]),
+            "temperature": ",".join(f"{one:g}" for one in options.temperatures),
+            "batch": ",".join(map(str, options.batches)),
+            "rules": ",".join(options.rules),
+            "max_new_tokens": options.max_new_tokens,
+            "repeats": options.repeats,
+            "passes": [one.description for one in self.own],
+            "processor": machine.processor,
+            "threads": machine.threads,
+            "accelerator": machine.accelerator,
+            "versions": machine.versions,
+            **self.peers.made_with,
+        }
+
+    def _machine(self) -> Machine:
+        return this_machine(self.own[0].device)
+
+    def _measure_costs(self, log: Log) -> None:
+        """Measure passes, unless the log holds what they cost."""
+        seconds = self.measure_s
+        if self.options.max_minutes is not None:
+            seconds = min(seconds, _MOST_MEASURING * 60 * self.options.max_minutes)
+        for one in self.own:
+            points = tuple(point for point in log.costs if point.weights == one.weights)
+            if not points:
+                points = one.measure(
+                    seconds / len(self.own), lambda text: self.progress(Step(text))
+                )
+                log.add_costs(points)
+            one.points = points
+
+    def _report(self, plan: Plan, log: Log, taker: TurnTaker, had_time: bool) -> Report:
+        by_weights: dict[str, list[CostPoint]] = {}
+        for point in log.costs:
+            by_weights.setdefault(point.weights, []).append(point)
+        costs = {weights: pass_costs(points) for weights, points in by_weights.items()}
+        failed = set(taker.failures)
+        kept = replace(plan, cases=tuple(case for case in plan.cases if case not in failed))
+        rows = build_rows(kept, log.records, costs)
+        plain = {(row.case, row.task): row for row in rows}
+        explained = tuple(
+            replace(
+                row,
+                why=why(
+                    row,
+                    plain.get((plain_of(row.case), row.task)),
+                    by_weights.get(row.case.weights, []),
+                ),
+            )
+            for row in rows
+        )
+        unlike = {(one.case.label, one.error): one for one in reversed(taker.failures.values())}
+        return Report(
+            target=self.target,
+            workload=self.workload_name,
+            prompts=len(plan.prompts),
+            tasks=plan.tasks,
+            max_new_tokens=plan.max_new_tokens,
+            repeats=plan.repeats,
+            command=self.command,
+            started=log.started,
+            machine=self._machine(),
+            rows=explained,
+            costs=tuple(log.costs),
+            failures=tuple(reversed(unlike.values())),
+            versions=log.versions,
+            notes=(
+                *(one.description for one in self.own),
+                *find_notes(plan, log, None if had_time else self.options.max_minutes),
+                *self.peers.notes,
+            ),
+        )
+
+
+def _digest(values: Any) -> str:
+    return hashlib.sha256(json.dumps(values).encode()).hexdigest()[:16]

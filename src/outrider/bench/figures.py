@@ -1,0 +1,215 @@
+"""From records to the rows of a report: totals over totals, speedups repeat by repeat."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from statistics import median
+from typing import Any
+
+from outrider.bench.base import ALL, OWN, PLAIN, Case, Record, Row, Spread
+from outrider.bench.forecast import cost_ratio, leviathan, predicted_speedup
+from outrider.bench.plan import Plan, TurnKey
+from outrider.bench.totals import Totals, add_records
+from outrider.difference import find_difference
+from outrider.engine.costs import PassCosts
+
+_SAME_WEIGHTS = ("float32", "bfloat16", "float16")
+"""Types in which a peer holds the very weights that outrider does; others it rounds its own way."""
+
+
+def build_rows(
+    plan: Plan, records: Sequence[Record], costs: Mapping[str, PassCosts]
+) -> tuple[Row, ...]:
+    """Return the rows of every case that has records: the whole workload first, then each task.
+
+    `costs` are those of passes, by weights. Of a repeat that was broken off nothing counts, unless
+    there is no whole one.
+    """
+    tasks = (ALL, *plan.tasks) if plan.tasks != (ALL,) else (ALL,)
+    rows = []
+    books = {case: _Book.of(case, plan, records) for case in plan.cases}
+    for case, book in books.items():
+        plain = books.get(plain_of(case))
+        own_plain = books.get(replace(case, drafter=PLAIN)) if case.engine != OWN else None
+        for task in tasks:
+            mine = book.of_task(task)
+            if mine:
+                rows.append(
+                    _row(
+                        case,
+                        task,
+                        mine,
+                        plain.records if plain else {},
+                        own_plain.records if own_plain else None,
+                        costs.get(case.weights),
+                    )
+                )
+    return tuple(rows)
+
+
+def plain_of(case: Case) -> Case:
+    """Return outrider's plain decoding that a case is held against."""
+    return replace(case, drafter=PLAIN, engine=OWN, rule="match")
+
+
+def promises_same_tokens(case: Case) -> bool:
+    """Whether a case must give the tokens of outrider's plain decoding."""
+    if case.engine != OWN:
+        return case.temperature == 0 and case.weights in _SAME_WEIGHTS
+    return case.temperature == 0 or case.rule == "match"
+
+
+class _Book:
+    """The records of one case that count."""
+
+    def __init__(self, records: dict[TurnKey, Record]) -> None:
+        self.records = records
+
+    @classmethod
+    def of(cls, case: Case, plan: Plan, records: Sequence[Record]) -> _Book:
+        """Pick the records of a case, those of whole repeats if there are any."""
+        mine = [record for record in records if record.case == case]
+        made = Counter(record.repeat for record in mine)
+        whole = len(plan.groups(case.batch))
+        kept = [record for record in mine if made[record.repeat] == whole]
+        return cls({_key(record): record for record in kept or mine})
+
+    def of_task(self, task: str) -> list[Record]:
+        """Return the records of a task."""
+        return [r for r in self.records.values() if task in (ALL, r.task)]
+
+
+def _key(record: Record) -> TurnKey:
+    """Return what a turn has in common with those of other cases at the same prompts."""
+    return replace(TurnKey.of(record), case=_ANY)
+
+
+_ANY = Case("")
+
+
+def _row(
+    case: Case,
+    task: str,
+    mine: Sequence[Record],
+    plain: Mapping[TurnKey, Record],
+    own_plain: Mapping[TurnKey, Record] | None,
+    costs: PassCosts | None,
+) -> Row:
+    total = add_records(mine)
+    paired = [(record, plain[_key(record)]) for record in mine if _key(record) in plain]
+    rates = [add_records(records).rate for records in _by_repeat(mine).values()]
+    row = Row(
+        case=case,
+        task=task,
+        prompts=len({name for record in mine for name in record.prompts}),
+        tokens=total.tokens,
+        tokens_per_second=_spread(rates),
+        speedup=_speedup(paired),
+        own_speedup=_own_speedup(case, mine, own_plain),
+        peak_memory=max((r.peak_memory for r in mine if r.peak_memory), default=None),
+        **_comparison(case, paired),
+    )
+    if total.counters is None or not total.counters.rounds:
+        return row
+    row = replace(row, **_counted(total))
+    if not paired or case == plain_of(case):
+        return row
+    others = add_records(other for _, other in paired)
+    return replace(row, **_foretold(add_records(one for one, _ in paired), others, costs))
+
+
+def _by_repeat(records: Iterable[Record]) -> dict[int, list[Record]]:
+    found: dict[int, list[Record]] = {}
+    for record in records:
+        found.setdefault(record.repeat, []).append(record)
+    return found
+
+
+def _spread(values: Sequence[float]) -> Spread:
+    return Spread(median(values), min(values), max(values))
+
+
+def _speedup(paired: Sequence[tuple[Record, Record]]) -> Spread | None:
+    """Return the speedup over the repeats: in each, tokens a second over tokens a second."""
+    repeats: dict[int, list[tuple[Record, Record]]] = {}
+    for pair in paired:
+        repeats.setdefault(pair[0].repeat, []).append(pair)
+    ratios = [
+        add_records(one for one, _ in pairs).rate / add_records(other for _, other in pairs).rate
+        for pairs in repeats.values()
+    ]
+    return _spread(ratios) if ratios else None
+
+
+def _own_speedup(
+    case: Case, mine: Sequence[Record], own_plain: Mapping[TurnKey, Record] | None
+) -> float | None:
+    if own_plain is None or case.drafter == PLAIN:
+        return None
+    found = _speedup([(r, own_plain[_key(r)]) for r in mine if _key(r) in own_plain])
+    return None if found is None else found.median
+
+
+def _comparison(case: Case, paired: Sequence[tuple[Record, Record]]) -> dict[str, Any]:
+    """Return whether answers are plain decoding's, prompt by prompt, over all repeats."""
+    if not promises_same_tokens(case) or case == plain_of(case):
+        return {}
+    found: dict[str, str | None] = {}
+    for record, plain in paired:
+        answers = zip(record.decoded.answers, plain.decoded.answers, strict=True)
+        for name, (ids, plain_ids) in zip(record.prompts, answers, strict=True):
+            difference = find_difference(ids, plain_ids)
+            found[name] = found.get(name) or difference
+    differences = tuple(f"{name}: {text}" for name, text in found.items() if text is not None)
+    return {
+        "compared": len(found),
+        "identical": len(found) - len(differences),
+        "differences": differences,
+    }
+
+
+def _counted(total: Totals) -> dict[str, Any]:
+    """Return the figures of what was counted."""
+    counters = total.counters
+    assert counters is not None
+    found: dict[str, Any] = {
+        "acceptance_length": total.tokens / counters.rounds,
+        "acceptance_rate": _ratio(counters.accepted, counters.proposed),
+        "conditional_acceptance": tuple(
+            accepted / tried
+            for accepted, tried in zip(counters.accepted_at, counters.attempted_at, strict=False)
+            if tried
+        ),
+    }
+    timed = counters.prefill_s + counters.draft_s + counters.score_s
+    if timed:
+        bound = total.tokens / timed
+        found |= {
+            "drafted_share": counters.drafts / counters.rounds,
+            "draft_tokens": _ratio(counters.proposed, counters.drafts),
+            "draft_depth": _ratio(counters.levels, counters.drafts),
+            "bound": bound,
+            "share_of_bound": total.rate / bound,
+        }
+        parts: Sequence[str] = ("prefill_s", "draft_s", "score_s", "host_s")
+        found |= {name: getattr(counters, name) for name in parts}
+    return found
+
+
+def _foretold(found: Totals, plain: Totals, costs: PassCosts | None) -> dict[str, Any]:
+    """Return what the parts of the rounds foretell."""
+    counters, other = found.counters, plain.counters
+    if counters is None or other is None:
+        return {}
+    ratio = cost_ratio(counters, other)
+    return {
+        "cost_ratio": ratio,
+        "leviathan": None if ratio is None else leviathan(counters, ratio),
+        "predicted": None if costs is None else predicted_speedup(found, plain, costs),
+    }
+
+
+def _ratio(part: int, whole: int) -> float | None:
+    return part / whole if whole else None

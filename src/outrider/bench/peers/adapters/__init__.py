@@ -1,0 +1,1 @@
+"""Programs that run in a peer's own environment: they import the peer, and nothing of outrider."""

@@ -1,0 +1,58 @@
+"""Reports of a benchmark: for programs, for a page that shows Markdown, and for a browser."""
+
+from __future__ import annotations
+
+import logging
+from importlib.util import find_spec
+from pathlib import Path
+
+from outrider.bench.base import Report
+from outrider.bench.reports.files import write_at_once
+from outrider.bench.reports.markdown import to_markdown
+from outrider.bench.reports.results import RESULTS, read_report, to_document, to_json
+from outrider.errors import OptionError
+
+__all__ = [
+    "MARKDOWN",
+    "PAGE",
+    "RESULTS",
+    "page_lacks",
+    "read_report",
+    "to_document",
+    "write_reports",
+]
+
+MARKDOWN, PAGE = "report.md", "report.html"
+_LOGGER = logging.getLogger("outrider")
+
+
+def page_lacks() -> str | None:
+    """Say what to install before `report.html` can be written, None if nothing is missing."""
+    if find_spec("plotly") is not None:
+        return None
+    return f"{PAGE} needs plotly for its plots; install it with: pip install 'outrider[bench]'"
+
+
+def write_reports(report: Report, folder: Path) -> list[Path]:
+    """Write `results.json`, `report.md` and `report.html` into a folder; return their paths.
+
+    Each is replaced whole. Without plotly there is no `report.html`: the log says how to install
+    it, and one that an earlier run left is removed, as it would tell of other results. Raises
+    OptionError where a file cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OptionError(f"cannot write {folder}: {error.strerror or error}") from error
+    written = [
+        write_at_once(folder / RESULTS, to_json(report)),
+        write_at_once(folder / MARKDOWN, to_markdown(report)),
+    ]
+    missing = page_lacks()
+    if missing is None:
+        from outrider.bench.reports.page import to_html
+
+        return [*written, write_at_once(folder / PAGE, to_html(report))]
+    (folder / PAGE).unlink(missing_ok=True)
+    _LOGGER.warning("%s", missing)
+    return written

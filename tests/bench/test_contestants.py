@@ -1,0 +1,81 @@
+"""Other programs: their cases among ours, and what they are run with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from outrider.bench import contestants
+from outrider.bench.alternatives import parse_alternatives
+from outrider.bench.base import Case
+from outrider.bench.contestants import Contestants, find_peers
+from outrider.bench.options import BenchOptions
+from outrider.errors import OptionError
+
+
+def find(*names: str, drafters: str = "suffix", **given: Any) -> Contestants:
+    defaults: dict[str, Any] = {
+        "target": "smollm2-135m",
+        "weights": ["float32"],
+        "device": "cpu",
+        "pythons": {},
+        "folder": Path("out"),
+    }
+    options = BenchOptions(parse_alternatives(drafters), batches=(1, 4))
+    return find_peers(names, options, **defaults | given)
+
+
+def test_peers_decode_in_our_settings_with_the_weights_they_know() -> None:
+    found = find("transformers", weights=["float32", "int8"])
+    assert Case("none", "transformers", batch=4) in found.cases
+    assert {case.weights for case in found.cases} == {"float32"}
+    assert any("not int8" in note for note in found.notes)
+    assert found.made_with == {"peers": "transformers"}
+
+
+def test_modes_that_need_a_draft_model_get_ours() -> None:
+    assert not any(case.drafter == "assisted" for case in find("transformers").cases)
+    found = find("transformers", drafters="suffix+model:org/small,eagle")
+    assert any(case.drafter == "assisted" for case in found.cases)
+
+
+def test_no_peers_are_no_cases() -> None:
+    assert find().cases == ()
+
+
+def test_a_peer_is_built_with_our_models_and_its_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[dict[str, Any]] = []
+    monkeypatch.setattr(contestants, "build_peer", lambda case, **given: built.append(given))
+    drafters = "model:org/small,eagle:/head"
+    python = Path("/env/bin/python")
+    found = find("vllm", drafters=drafters, target="smollm2-135m@int8", pythons={"vllm": python})
+    assert found.build is not None
+    found.build(Case("none", "vllm"), 99)
+    assert built == [
+        {
+            "target": "smollm2-135m",
+            "draft_model": "org/small",
+            "head": "/head",
+            "python": python,
+            "context": 99,
+            "device": "cpu",
+            "log_folder": Path("out/logs"),
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    ("names", "given", "message"),
+    [
+        (("vlm",), {}, "peer 'vlm' is unknown; known are transformers"),
+        (("vllm", "vllm"), {}, "peers name vllm twice"),
+        (("vllm",), {"pythons": {"openvino": Path("x")}}, "which is not compared"),
+    ],
+)
+def test_wrong_peers_are_one_error(
+    names: tuple[str, ...], given: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(OptionError, match=message):
+        find(*names, **given)
