@@ -1,0 +1,1 @@
+"""The server: what other programs ask for over HTTP, turned into requests."""

@@ -1,0 +1,181 @@
+"""From a body to the requests of the engine: one for each answer it asks for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Hashable, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from outrider.engine.request import Request
+from outrider.errors import OptionError, PromptError
+from outrider.prompts import encode_prompt
+from outrider.sampling.params import SamplingParams
+from outrider.server.bodies import Chat, Completion, Generation, Message
+from outrider.server.errors import ApiError, invalid
+from outrider.server.options import SpeculationChoice, sampling_params, speculation
+from outrider.server.settings import MOST_CHOICES, ServerSettings
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from outrider.decoder import Decoder
+
+_ROLES = {"developer": "system"}  # the same by its newer name, which templates do not know
+
+_FIELDS = {
+    "grammar": "response_format",
+    "max_draft": "speculation.max_draft",
+    "rule": "speculation.rule",
+}
+"""What the engine speaks of -> the field that a client knows it by."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Job:
+    """What one HTTP request asks for: so many answers to each of its prompts."""
+
+    body: Generation
+    requests: tuple[Request, ...]
+    """The answers to the first prompt, then those to the second, and so on."""
+    answers_each: int
+    details: bool
+    echoes: tuple[str, ...] = ()
+    """The texts of the prompts, if answers begin with them."""
+    client: Hashable = None
+    """Whose turn in the queue it uses up."""
+
+
+class Preparer:
+    """Turns bodies into jobs, in any thread; holds no state but a tokenizer of its own."""
+
+    def __init__(self, decoder: Decoder, settings: ServerSettings) -> None:
+        self._decoder = decoder
+        self._settings = settings
+        # Encoding changes settings inside a tokenizer, which the worker decodes with meanwhile.
+        self._tokenizer: PreTrainedTokenizerBase | None = deepcopy(decoder.tokenizer)
+        self._lock = threading.Lock()
+        self.drafters = tuple(decoder.engine.to_profile()["drafters"])
+        """The names of the engine's drafters."""
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """What a client may want to know of the model and how it is run, ready for JSON."""
+        engine = self._decoder.engine
+        return {
+            "drafters": list(self.drafters),
+            "rule": engine.rule,
+            "max_draft": engine.max_draft,
+            "context_length": engine.target.max_positions,
+            "max_new_tokens": self._settings.max_new_tokens,
+            "has_chat_template": bool(getattr(self._tokenizer, "chat_template", None)),
+        }
+
+    def prepare(self, body: Generation, *, request_id: str, client: Hashable = None) -> Job:
+        """Encode the prompts of a body and check all that it asks for.
+
+        Raises ApiError with status 400.
+        """
+        params = sampling_params(body, self._decoder.default_params, self._settings)
+        choice = speculation(body, self.drafters)
+        answers_each = params.n
+        prompts = body.prompt if isinstance(body, Completion) else ("",)
+        if len(prompts) * answers_each > MOST_CHOICES:
+            raise invalid(
+                f"{len(prompts)} prompts with n = {answers_each} ask for more than "
+                f"{MOST_CHOICES} answers",
+                "n",
+            )
+        encoded = [self._encode(body, prompt) for prompt in prompts]
+        params = self._bound(params)
+        prediction = self._prediction(body)
+        each = [
+            request
+            for place, ids in enumerate(encoded)
+            for request in self._requests(ids, params, choice, prediction, f"{request_id}-{place}")
+        ]
+        echoes = [self._echo(prompt) for prompt in prompts] if _wants_echo(body) else []
+        return Job(body, tuple(each), answers_each, choice.details, tuple(echoes), client)
+
+    def _encode(self, body: Generation, prompt: str | tuple[int, ...]) -> tuple[int, ...]:
+        name = "messages" if isinstance(body, Chat) else "prompt"
+        try:
+            with self._lock:
+                if isinstance(body, Chat):
+                    return self._limited(self._encode_chat(body.messages), name)
+                return self._limited(encode_prompt(prompt, self._tokenizer), name)
+        except PromptError as error:
+            raise invalid(str(error), name, "invalid_value") from error
+
+    def _encode_chat(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        from jinja2 import TemplateError  # comes with Transformers' own templates
+
+        said = [{"role": _ROLES.get(m.role, m.role), "content": m.content} for m in messages]
+        try:
+            return encode_prompt(said, self._tokenizer)
+        except TemplateError as error:
+            raise PromptError(f"the model's chat template refuses the messages: {error}") from error
+
+    def _limited(self, ids: tuple[int, ...], name: str) -> tuple[int, ...]:
+        most = self._settings.max_prompt_tokens
+        if most is not None and len(ids) > most:
+            message = f"the prompt has {len(ids)} tokens; this server allows at most {most}"
+            raise invalid(message, name, "context_length_exceeded")
+        if len(ids) >= self._decoder.engine.target.max_positions:
+            message = (
+                f"the prompt has {len(ids)} tokens; the model holds "
+                f"{self._decoder.engine.target.max_positions} in all"
+            )
+            raise invalid(message, name, "context_length_exceeded")
+        return ids
+
+    def _bound(self, params: SamplingParams) -> SamplingParams:
+        try:
+            return params.for_tokenizer(self._tokenizer)
+        except OptionError as error:
+            raise invalid(str(error), "response_format", "invalid_value") from error
+
+    def _prediction(self, body: Generation) -> tuple[int, ...] | None:
+        if body.prediction is None:
+            return None
+        if self._tokenizer is None:
+            raise invalid("prediction needs a tokenizer, and the model has none", "prediction")
+        with self._lock:
+            text = body.prediction.content
+            return tuple(self._tokenizer.encode(text, add_special_tokens=False))
+
+    def _echo(self, prompt: str | tuple[int, ...]) -> str:
+        if isinstance(prompt, str):
+            return prompt
+        if self._tokenizer is None:
+            raise invalid("echo needs a tokenizer, and the model has none", "echo")
+        return str(self._tokenizer.decode(list(prompt), clean_up_tokenization_spaces=False))
+
+    def _requests(
+        self,
+        ids: tuple[int, ...],
+        params: SamplingParams,
+        choice: SpeculationChoice,
+        prediction: tuple[int, ...] | None,
+        name: str,
+    ) -> list[Request]:
+        """Return the requests for the answers to one prompt, which the engine would take."""
+        try:
+            plain = self._decoder.requests(ids, params=params, prediction=prediction, name=name)
+            requests = [choice.applied(request) for request in plain]
+            self._decoder.engine.check_speculation(requests[0])
+        except (OptionError, PromptError) as error:
+            raise _named(str(error)) from error
+        return requests
+
+
+def _named(message: str) -> ApiError:
+    """Return the error of a request that the engine refuses; its first word may be a field."""
+    word = message.partition(" ")[0].rstrip(":")
+    field = _FIELDS.get(word, word if word in Chat.model_fields else None)
+    return invalid(message, field, "invalid_value")
+
+
+def _wants_echo(body: Generation) -> bool:
+    return isinstance(body, Completion) and bool(body.echo)
