@@ -14,6 +14,7 @@ from transformers import PreTrainedTokenizerBase
 
 import outrider
 from outrider import Decoder, Drafter, OutriderError, SamplingParams, load
+from outrider.engine.events import Emitted
 from outrider.errors import (
     LoadError,
     OptionError,
@@ -383,3 +384,29 @@ def test_a_batch_that_does_not_fit_is_refused_before_any_work(
     monkeypatch.setattr("outrider.targets.memory.available_memory", lambda device: 1000)
     with pytest.raises(OptionError, match="the request needs"):
         decoder.generate_batch([(1, 2, 3)] * 4, max_new_tokens=200)
+
+
+def test_requests_for_a_scheduler_are_those_of_generate(decoder: Decoder) -> None:
+    requests = decoder.requests(TEXT, max_new_tokens=9, temperature=1.0, seed=4, n=3, name="three")
+    scheduler = decoder.engine.scheduler()
+    tickets = [scheduler.submit(request) for request in requests]
+    said: dict[str, str] = {}
+    while scheduler.has_work:
+        for event in scheduler.step():
+            assert isinstance(event, Emitted)
+            place = str(tickets.index(event.ticket))
+            said[place] = said.get(place, "") + event.chunk.text
+    expected = decoder.generate(TEXT, max_new_tokens=9, temperature=1.0, seed=4, n=3)
+    assert [said[place] for place in "012"] == [choice.text for choice in expected.choices]
+    assert {request.name for request in requests} == {"three"}
+
+
+def test_requests_are_checked_and_need_no_prediction_that_nobody_has() -> None:
+    decoder = load(shared_model(), tokenizer=word_tokenizer(), drafter="prediction,ngram")
+    (bare,) = decoder.requests(PROMPT)
+    (hinted,) = decoder.requests(PROMPT, prediction="w5 w6")
+    assert (bare.prediction_ids, hinted.prediction_ids) == (None, (5, 6))
+    with pytest.raises(PromptError, match="empty"):
+        decoder.requests(())
+    with pytest.raises(OptionError, match="top_p"):
+        decoder.requests(PROMPT, top_p=2.0)

@@ -16,6 +16,10 @@ from outrider.checkpoints.tensors import expected_shapes
 from outrider.checkpoints.write import write_checkpoint
 from outrider.cli.main import app
 from outrider.heads.config import EagleConfig, MedusaConfig
+from outrider.targets.loading import load_model
+from support.drafts import draft_of, save_draft
+from support.files import save_tiny_model
+from support.tiny import tiny_model
 
 EAGLE = EagleConfig(
     version=3,
@@ -117,3 +121,24 @@ def test_a_target_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     result = run(str(tmp_path / "head"), "native", tmp_path / "new", "--target", target)
     assert result.exit_code == 1
     assert "is for 16 token ids, but the target has 17" in result.stderr
+
+
+def test_a_draft_model_is_written_whole_for_its_target(tmp_path: Path) -> None:
+    folder = save_tiny_model(tmp_path / "target")
+    draft = draft_of(load_model(str(folder)).model, [0], [1, 2, 3])
+    spec, out = save_draft(tmp_path / "draft", draft), tmp_path / "new"
+    result = run(spec, "transformers", out)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "say which with --target" in result.stderr and not out.exists()
+    result = run(spec, "transformers", out, "--target", str(folder))
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("draft model, read from native format\n")
+    assert f"wrote {out}/model.safetensors\n" in result.stdout
+    assert load_model(str(out)).model.config.num_hidden_layers == 1
+
+
+def test_a_draft_model_is_named_as_specs_name_it(tmp_path: Path) -> None:
+    draft = save_draft(tmp_path / "draft", draft_of(tiny_model(), ids=[1, 2, 3]))
+    assert run(draft, "native", tmp_path / "again").exit_code == 0
+    result = run(draft.replace("model:", "eagle:"), "native", tmp_path / "head")
+    assert f"is a draft model: write {draft}" in result.stderr

@@ -114,6 +114,23 @@ def test_a_trained_head_is_described_below(monkeypatch: pytest.MonkeyPatch) -> N
     )
 
 
+def test_a_draft_model_that_shares_the_ends_is_described_below(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    draft = replace(HEAD, title="draft model", layers=3, feature_layers=(), format="native")
+    result = run(monkeypatch, PairReport(TARGET, "model", head=draft))
+    assert result.stdout == TABLE + (
+        "drafter: draft model in native format, my-head\n"
+        "own layers: 3\n"
+        "own parameters: 12,000, 1.0 MiB in bfloat16\n"
+        "shares the target's: embeddings and output layer\n"
+        "drafts: 32,000 of 49,160 token ids\n"
+        "trained for: org/big\n"
+        "memory at full context: 9.0 MiB\n"
+        "supported: yes\n"
+    )
+
+
 def test_a_head_that_does_not_fit_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     medusa = replace(
         HEAD, title="Medusa-2", heads=5, feature_layers=(-1,), changes_target=True, problem="no"

@@ -118,7 +118,7 @@ def test_defaults_compile_and_try_our_own_prompts(
         "trust_remote_code": False,
     }
     assert (tuned["decoder"], tuned["max_new_tokens"]) == ("the decoder", 64)
-    assert len(tuned["prompts"]) == 12
+    assert len(tuned["prompts"]) == 18
 
 
 def test_every_option_reaches_the_library_under_its_own_name(

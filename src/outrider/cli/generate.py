@@ -10,6 +10,7 @@ from outrider.cli import options as cli
 from outrider.cli.chatter import chatter
 from outrider.cli.compare import check_comparable, compare_with_plain, warm_up
 from outrider.cli.explain import explain as explain_choices
+from outrider.cli.grammars import read_grammar
 from outrider.cli.job import Job
 from outrider.cli.report import document, summary
 from outrider.cli.screen import show, show_explanation
@@ -32,6 +33,9 @@ def generate(
     frequency_penalty: cli.FrequencyOption = None,
     logit_bias: cli.LogitBiasOption = None,
     stop: cli.StopOption = None,
+    json_schema: cli.JsonSchemaOption = None,
+    regex: cli.RegexOption = None,
+    grammar: cli.GrammarOption = None,
     seed: cli.SeedOption = None,
     max_new_tokens: cli.MaxNewTokensOption = None,
     logprobs: cli.LogprobsOption = None,
@@ -58,6 +62,9 @@ def generate(
     sampling = cli.given(ctx.params, cli.SAMPLING)
     if logit_bias:
         sampling["logit_bias"] = cli.parse_logit_bias(logit_bias)
+    held_to = read_grammar(json_schema, regex, grammar)
+    if held_to is not None:
+        sampling["grammar"] = held_to
     text = cli.read_prompt(prompt)
     with chatter():
         decoder = outrider.load(target, **loading)

@@ -11,9 +11,12 @@ import typer
 from typer.core import TyperGroup
 
 from outrider import __version__
+from outrider.cli.bench import bench
 from outrider.cli.export import export
 from outrider.cli.generate import generate
 from outrider.cli.info import info
+from outrider.cli.prove import prove
+from outrider.cli.serve import serve
 from outrider.cli.train import train
 from outrider.cli.tune import tune
 from outrider.errors import OutriderError
@@ -39,9 +42,12 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+app.command()(bench)
 app.command()(export)
 app.command()(generate)
 app.command()(info)
+app.command()(prove)
+app.command()(serve)
 app.command()(train)
 app.command()(tune)
 

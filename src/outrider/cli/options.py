@@ -84,6 +84,18 @@ StopOption = Annotated[
     list[str] | None,
     typer.Option(metavar="TEXT", help="End before this text; repeatable."),
 ]
+JsonSchemaOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Write JSON that the schema in FILE accepts."),
+]
+RegexOption = Annotated[
+    str | None,
+    typer.Option(metavar="TEXT", help="Write what a regular expression matches as a whole."),
+]
+GrammarOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Write what a grammar accepts: Lark, or GBNF in *.gbnf."),
+]
 SeedOption = Annotated[int | None, typer.Option(metavar="N", help="Seed of the sampling.")]
 MaxNewTokensOption = Annotated[int | None, typer.Option(metavar="N", help="Most tokens to write.")]
 TokensEachOption = Annotated[int, typer.Option(metavar="N", help="Most tokens to write a prompt.")]
@@ -149,7 +161,7 @@ WorkloadOption = Annotated[
     typer.Option(
         metavar="FILE",
         help="Prompts to try: a .jsonl file (prompt, messages or turns in each line) or one prompt "
-        "a line; a dozen of our own by default.",
+        "a line; eighteen of our own by default.",
     ),
 ]
 LimitOption = Annotated[
