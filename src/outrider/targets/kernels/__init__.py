@@ -22,7 +22,10 @@ from outrider.targets.diskcache import cached_folder
 
 _FOLDER = Path(__file__).parent
 _SOURCES = ("kernels.cpp", "attention.h", "product.h", "lanes.h")
-_OPTIONS = ("-O3", "-march=native", "-std=c++20", "-fopenmp", "-fPIC", "-shared")
+# Without -ffp-contract=off a compiler fuses some products with sums and others not, as it likes.
+_OPTIONS = (
+    *("-O3", "-march=native", "-ffp-contract=off", "-std=c++20", "-fopenmp", "-fPIC", "-shared"),
+)
 _LIBRARY = "kernels.so"
 MOST_FEW_ROWS = 63
 """Rows up to which `outrider::linear` uses its own product, whose rows keep their bits."""
@@ -35,6 +38,7 @@ def machine_digest() -> str:
     Raises CompilerError where there is no compiler that works.
     """
     digest = hashlib.sha256(torch.__version__.encode())
+    digest.update(" ".join(_OPTIONS).encode())
     for name in _SOURCES:
         digest.update((_FOLDER / name).read_bytes())
     # The macros name the compiler's release and every instruction set it may use here.

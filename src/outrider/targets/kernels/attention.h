@@ -76,9 +76,11 @@ inline void mix_block(const T* values, int64_t width, const std::vector<int64_t>
 #pragma GCC unroll 4
     for (int c = 0; c < C; ++c) parts[c] = load(value + c * kLanes);
 #pragma GCC unroll 4
-    for (int g = 0; g < G; ++g)
+    for (int g = 0; g < G; ++g) {
+      const Lanes weight = spread(weights[g * stride + k]);
 #pragma GCC unroll 4
-      for (int c = 0; c < C; ++c) sums[g][c] += parts[c] * weights[g * stride + k];
+      for (int c = 0; c < C; ++c) sums[g][c] = multiply_add(parts[c], weight, sums[g][c]);
+    }
   }
   for (int g = 0; g < G; ++g)
     for (int c = 0; c < C; ++c) {

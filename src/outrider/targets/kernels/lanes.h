@@ -58,6 +58,20 @@ inline Lanes load(const T* p) {
 }
 #endif
 
+// a * b + c, rounded once wherever the processor can. Left to the compiler, it would be rounded
+// once in some copies of a loop and twice in others, and a row's bits would depend on the copy.
+inline Lanes multiply_add(Lanes a, Lanes b, Lanes c) {
+#if defined(__AVX512F__)
+  return (Lanes)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif defined(__AVX2__) && defined(__FMA__)
+  return (Lanes)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#else
+  return a * b + c;
+#endif
+}
+
+inline Lanes spread(float x) { return x - Lanes{}; }
+
 inline Four folded(Lanes v) {
 #if defined(__AVX512F__)
   const auto half = __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7) +
@@ -84,11 +98,11 @@ inline Lanes exp_of_negative(Lanes x) {
   const IntLanes halvings = __builtin_convertvector(x * 1.44269504f - 0.5f, IntLanes);
   const Lanes whole = __builtin_convertvector(halvings, Lanes);
   const Lanes r = (x - whole * 0.693359375f) + whole * 2.12194440e-4f;
-  Lanes value = r * 1.9875691500e-4f + 1.3981999507e-3f;
-  value = value * r + 8.3334519073e-3f;
-  value = value * r + 4.1665795894e-2f;
-  value = value * r + 1.6666665459e-1f;
-  value = value * r + 5.0000001201e-1f;
+  Lanes value = multiply_add(r, spread(1.9875691500e-4f), spread(1.3981999507e-3f));
+  value = multiply_add(value, r, spread(8.3334519073e-3f));
+  value = multiply_add(value, r, spread(4.1665795894e-2f));
+  value = multiply_add(value, r, spread(1.6666665459e-1f));
+  value = multiply_add(value, r, spread(5.0000001201e-1f));
   value = value * r * r + r + 1.0f;
   const Lanes scaled = value * reinterpret_cast<Lanes>((halvings + 127) << 23);
   return x < -87.0f ? Lanes{} : scaled;

@@ -49,7 +49,7 @@ inline void multiply_block(const float* x, const W* w, int64_t depth, float* y, 
     for (int m = 0; m < M; ++m) {
       const Lanes row = load(x + m * depth + k);
 #pragma GCC unroll 4
-      for (int n = 0; n < N; ++n) sums[m][n] += row * columns[n];
+      for (int n = 0; n < N; ++n) sums[m][n] = multiply_add(row, columns[n], sums[m][n]);
     }
   }
 #pragma GCC unroll 8
