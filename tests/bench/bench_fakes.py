@@ -64,7 +64,7 @@ class FakeRunner(Runner):
         return 1000 * len(self.decoded)
 
     def versions(self) -> dict[str, str]:
-        return {} if self.case.engine == "outrider" else {self.case.engine: "1.0"}
+        return {} if self.case.engine == "outrider" else {self.case.engine: "1.0", "torch": "2"}
 
     def close(self) -> None:
         self.events.append(f"close {self.case.drafter}")

@@ -167,7 +167,7 @@ def test_peers_decode_beside_ours(tmp_path: Path) -> None:
     rows = {row.case.label: row for row in report.rows if row.task == ALL}
     assert list(rows) == ["none float64", "suffix float64", "vllm none", "vllm ngram"]
     assert rows["vllm ngram"].own_speedup == 1.0
-    assert report.versions == {"vllm": "1.0"}
+    assert report.versions == {"vllm": "1.0", "torch (vllm)": "2"}
     assert report.notes[-1] == "vllm cannot sing"
     with pytest.raises(OptionError, match="made with peers"):
         make_benchmark().run(tmp_path)

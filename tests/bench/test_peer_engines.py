@@ -13,7 +13,7 @@ from outrider.bench.peers.environment import find_python
 from outrider.bench.peers.kinds import find_kind
 
 TARGET = "smollm2-135m"
-LENGTH = 24
+LENGTH = 12
 TEXTS = ("What is the capital of France?", "Repeat this: red, green, red, green, red, green.")
 MODES = [(name, mode.name) for name in PEERS for mode in find_kind(name).modes]
 

@@ -145,12 +145,13 @@ def test_what_cannot_be_is_refused_before_anything_is_started(target: Path) -> N
     with pytest.raises(OptionError, match="transformers has no mode 'ngram'"):
         build_peer(case("ngram"), target=str(target))
     python = Path(sys.executable)
-    for asked, options, problem in (
+    failing: tuple[tuple[Case, dict[str, Any], str], ...] = (
         (case("assisted"), {}, "transformers assisted needs a draft model"),
         (case(engine="vllm"), {"device": "cuda"}, "vllm is compared on a CPU only, not on cuda"),
         (case(engine="llama.cpp"), {}, "llama.cpp reads GGUF files, and .* is none"),
         (case("eagle3", "vllm"), {}, "names no head, and none comes with outrider"),
-    ):
+    )
+    for asked, options, problem in failing:
         peer = build_peer(asked, target=str(target), python=python, **options)
         with pytest.raises((PeerError, OptionError), match=problem):
             peer.start()

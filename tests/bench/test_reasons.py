@@ -78,6 +78,12 @@ def test_drafting_the_prompt_and_the_host_are_named_with_their_shares() -> None:
     assert why(replace(GOOD, host_s=1.0), PLAIN_ROW, FLAT) == "the host takes 16% of the time"
 
 
+def test_a_prompt_that_plain_decoding_reads_for_as_long_limits_nothing() -> None:
+    """Without it, plain decoding would gain more than drafts do."""
+    plain = replace(PLAIN_ROW, prefill_s=80.0)
+    assert why(replace(GOOD, prefill_s=4.0), plain, FLAT).startswith("nothing much")
+
+
 def test_a_drafter_at_rest_is_said_to_rest() -> None:
     row = replace(GOOD, drafted_share=0.12, acceptance_length=1.2, acceptance_rate=0.5)
     assert why(row, PLAIN_ROW, FLAT) == (

@@ -186,7 +186,7 @@ def test_peers_are_closed_before_the_next_setting_and_ours_are_kept(tmp_path: Pa
     first_end = bench.events.index("close theirs")
     assert bench.events[:first_end].count("start theirs") == 1
     with open_log(tmp_path) as log:
-        assert log.versions == {"vllm": "1.0"}
+        assert log.versions == {"vllm": "1.0", "torch (vllm)": "2"}
 
 
 def test_progress_counts_turns_and_tells_the_time_left(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def test_defaults_compare_two_thousand_tokens_of_our_own_prompts(
     assert proved == {
         "decoder": "the decoder",
         "tokens": 2000,
-        "draws": 1000,
+        "draws": 500,
         "seed": 0,
         "journal": None,
     }

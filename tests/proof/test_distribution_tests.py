@@ -28,7 +28,7 @@ DRAWS = 240
 IDS = [ids for _, ids in PROMPTS]
 
 
-def checks(*names: str, drafter: Any = "none", seed: int = 0) -> list[Check]:
+def checks(*names: str, drafter: Any = "none", seed: int = 0, draws: int = DRAWS) -> list[Check]:
     """Run the tests of some names, in their order."""
     decoder = loaded(drafter)
     tests = DistributionTests(
@@ -36,7 +36,7 @@ def checks(*names: str, drafter: Any = "none", seed: int = 0) -> list[Check]:
         IDS,
         named_drafters(decoder),
         chain_drafters(decoder),
-        draws=DRAWS,
+        draws=draws,
         seed=seed,
     )
     wanted = {f"distribution/{name}" for name in names}
@@ -103,7 +103,7 @@ def test_noise_shared_by_draft_and_acceptance_is_found(monkeypatch: pytest.Monke
         return float(noise.min()) * 64 < probability
 
     monkeypatch.setattr(KeyedRandomness, "accept", shared)
-    (check,) = checks("contrary chains, rejection")
+    (check,) = checks("contrary chains, rejection", draws=3 * DRAWS)
     assert not check.passed
 
 
@@ -122,7 +122,7 @@ def test_drafts_withheld_for_the_token_drawn_are_found(
 
     monkeypatch.setattr(RequestState, "trim", trim)
     kind = "chains" if rule == "rejection" else "trees"
-    (check,) = checks(f"contrary {kind}, {rule}")
+    (check,) = checks(f"contrary {kind}, {rule}", draws=3 * DRAWS)
     assert not check.passed
 
 

@@ -241,6 +241,7 @@ def test_each_turn_of_a_session_begins_its_grammar_anew() -> None:
 
 
 def test_a_target_that_goes_astray_is_held_to_the_grammar_at_every_drafted_position() -> None:
+    """GRAM-6"""
     # Independent guesses [a, a], of which the grammar lets only the first pass.
     stubborn = ScriptedTarget(
         lambda _: [9.0 if t == A else 1.0 * (t == B) for t in range(VOCAB)], VOCAB
@@ -254,6 +255,7 @@ def test_a_target_that_goes_astray_is_held_to_the_grammar_at_every_drafted_posit
 
 
 def test_drafts_beyond_the_end_of_the_grammar_are_let_go() -> None:
+    """GRAM-1"""
     say = ScriptedTarget.saying((A, B, EOS), VOCAB)
     draft = ScriptedDrafter(lambda context, _: DraftTree.chain((A, B, EOS, X)[len(context) - 1 :]))
     request = make_request(
@@ -263,6 +265,7 @@ def test_drafts_beyond_the_end_of_the_grammar_are_let_go() -> None:
 
 
 def test_a_draft_that_is_rejected_at_once_leaves_the_grammar_where_it_was() -> None:
+    """GRAM-5"""
     say = ScriptedTarget.saying((B, A, EOS), VOCAB)
     draft = ScriptedDrafter(lambda *_: DraftTree.chain((A, B)))
     request = make_request(
@@ -273,6 +276,8 @@ def test_a_draft_that_is_rejected_at_once_leaves_the_grammar_where_it_was() -> N
 
 @pytest.mark.parametrize("favourite", [X, Y])
 def test_a_branch_of_a_tree_is_held_to_the_grammar_of_its_own_tokens(favourite: int) -> None:
+    """GRAM-2"""
+
     def logits(context: tuple[int, ...]) -> list[float]:
         wanted = favourite if len(context) == 1 else ONE
         return [5.0 if token == wanted else 0.0 for token in range(VOCAB)]
@@ -287,6 +292,7 @@ def test_a_branch_of_a_tree_is_held_to_the_grammar_of_its_own_tokens(favourite: 
 
 
 def test_drafting_may_stop_in_the_middle_of_a_text() -> None:
+    """GRAM-3"""
     expected = plain("greedy")[0]
 
     def first_rounds_only(context: tuple[int, ...], budget: int) -> DraftTree:

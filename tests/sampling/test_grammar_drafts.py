@@ -54,6 +54,7 @@ def test_each_row_draws_what_the_grammar_allows_after_its_own_path(
 def test_a_grammar_is_read_in_the_targets_ids_where_a_drafter_has_its_own(
     rule: Rule, temperature: float
 ) -> None:
+    """GRAM-4"""
     ids = torch.tensor([0, 1, 5, 8])
     draws = sampler(begin(Grammar.regex("\x05")), rule=rule, temperature=temperature)
     found = draws.candidates(logits(1, 4), [3], 4, ids, paths=[()])

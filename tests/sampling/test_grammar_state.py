@@ -101,6 +101,7 @@ def test_nor_where_a_token_goes_on_from_forced_bytes(prefix: str) -> None:
 
 
 def test_an_end_of_text_is_allowed_where_the_text_may_end_and_nothing_else_after_it() -> None:
+    """GRAM-1"""
     state = begin(Grammar.regex("ab"))
     draft = (A, B, EOS, C)
     assert [allowed(state, draft[:length]) for length in range(5)] == [
@@ -124,6 +125,7 @@ def test_an_end_is_refused_where_the_text_may_not_end_yet() -> None:
 
 
 def test_each_node_of_a_tree_has_the_prefix_of_its_own_branch() -> None:
+    """GRAM-2"""
     state = begin(Grammar.regex("x|y1"))
     tree = DraftTree((X, Y, ONE, ONE), (-1, -1, 1, 0))
     assert state.reachable(tree) == [True, True, True, False]
@@ -138,6 +140,7 @@ def test_what_hangs_below_a_refused_node_is_refused_and_an_end_has_no_children()
 
 
 def test_a_rejected_draft_leaves_nothing_behind() -> None:
+    """GRAM-5"""
     state = begin(Grammar.regex("ab|ba"))
     assert allowed(state, (A, B)) == {EOS}
     state.append((B,))
@@ -147,6 +150,7 @@ def test_a_rejected_draft_leaves_nothing_behind() -> None:
 
 
 def test_tokens_guessed_apart_from_one_another_are_refused_where_they_do_not_follow() -> None:
+    """GRAM-6"""
     assert begin(Grammar.regex("ab")).reachable(DraftTree.chain([A, A])) == [True, False]
 
 

@@ -28,7 +28,9 @@ MODEL = "tiny"
 CONTEXT = 192
 END = "<|end|>"
 TEMPLATE = (
-    "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+    "{% for m in messages %}"
+    "{% if m.content == 'refuse me' %}{{ raise_exception('not this one') }}{% endif %}"
+    "{{ m.role }}: {{ m.content }}\n{% endfor %}"
     "{% if add_generation_prompt %}assistant: {% endif %}"
 )
 CHAT = "/v1/chat/completions"

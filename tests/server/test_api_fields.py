@@ -219,6 +219,13 @@ def test_content_may_come_in_parts_of_text_alone(running: Running) -> None:
     assert refused.json()["error"]["param"] == "messages[0].content"
 
 
+def test_messages_that_the_template_refuses_are_refused_by_name(running: Running) -> None:
+    response = running.chat("refuse me")
+    assert response.status_code == 400
+    error = response.json()["error"]
+    assert error["param"] == "messages" and "not this one" in error["message"]
+
+
 def test_a_developer_speaks_as_the_system_does(running: Running) -> None:
     def say(role: str) -> Any:
         messages = [{"role": role, "content": "be brief"}, *MESSAGES]

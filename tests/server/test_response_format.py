@@ -49,6 +49,7 @@ REFUSED: list[tuple[Any, str]] = [
     (of_schema(schema=None), "response_format.json_schema.schema is None"),
     (of_schema(schema="{}"), "response_format.json_schema.schema is '{}'"),
     (of_schema(schema={"const": {1}}), "response_format.json_schema.schema: .*no JSON"),
+    (of_schema(schema={"x-guidance": {}}), r"response_format.json_schema.schema.x-guidance is not"),
     (of_schema(strict="yes"), "response_format.json_schema.strict is 'yes'"),
     (of_schema(description=3), "response_format.json_schema.description is 3"),
     (of_schema(Strict=True), "response_format.json_schema.Strict is not known"),

@@ -234,7 +234,7 @@ class Report:
     costs: tuple[CostPoint, ...] = ()
     failures: tuple[Failure, ...] = ()
     versions: dict[str, str] = field(default_factory=dict)
-    """Of the peers that ran."""
+    """Of the peers that ran, and "torch (vllm)" of the libraries each of them has."""
     notes: tuple[str, ...] = ()
     """What a reader must know, such as that time ran out."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -102,7 +102,7 @@ class TurnTaker:
         group = first.turns[0].group
         tokens = min(WARM_UP_TOKENS, self.plan.max_new_tokens)
         runner.decode([p.ids for p in group.prompts], max_new_tokens=tokens, seed=group.seed)
-        self.log.add_versions(runner.versions())
+        self.log.add_versions(_named_versions(case, runner.versions()))
 
     def _take_round(self, one: Round) -> None:
         for turn in self._pending(one):
@@ -151,6 +151,14 @@ class TurnTaker:
     def _tell(self, text: str) -> None:
         left = None if self._deadline is None else self._deadline - self.clock()
         self.progress(self._pace.step(text, left))
+
+
+def _named_versions(case: Case, versions: Mapping[str, str]) -> dict[str, str]:
+    """Say whose libraries they are: each peer has its own."""
+    return {
+        name if name == case.engine else f"{name} ({case.engine})": version
+        for name, version in versions.items()
+    }
 
 
 def describe_failure(case: Case, error: Exception) -> Failure:

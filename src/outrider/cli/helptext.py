@@ -19,7 +19,8 @@ _INTRODUCTION = """\
 
 Results go to stdout and everything else to stderr. On a terminal, text is coloured by where each
 token came from; into a file or a pipe goes the text alone. Exit codes: 0 done; 1 failed, or
-`--compare` or `tune` found different tokens; 2 a wrong request; 130 interrupted.
+`--compare` or `tune` found different tokens, or `prove` did not prove; 2 a wrong request; 130
+interrupted.
 """
 
 

@@ -61,7 +61,7 @@ def prove(
     drafter: cli.DraftersOption = cli.DEFAULT_DRAFTER,
     prompts: PromptsOption = None,
     tokens: TokensOption = 2000,
-    draws: DrawsOption = 1000,
+    draws: DrawsOption = 500,
     seed: SeedOption = 0,
     report: ReportOption = None,
     journal: JournalOption = None,

@@ -21,7 +21,6 @@ FALSE_ALARM = 1e-6
 
 _SCENES = 2
 _ROUNDS = 4000  # of a test of noise: enough to see what is to be seen
-_WEIGHT = 0.15  # of a draw
 _ROUND_WEIGHT = 0.01
 
 
@@ -55,7 +54,7 @@ class DistributionTests:
     @property
     def weight(self) -> float:
         """What all of it takes."""
-        answers = _WEIGHT * self._draws * len(self._ways)
+        answers = self._draws * sum(way.weight for way in self._ways)
         return answers + _ROUND_WEIGHT * _ROUNDS * (1 + len(REJECTING))
 
     def work(self) -> Work:
@@ -65,7 +64,7 @@ class DistributionTests:
             yield Unit(f"distribution/{name}", _ROUND_WEIGHT * _ROUNDS, run)
         for way in self._ways:
             run = partial(self._run, way)
-            yield Unit(f"distribution/{way.name}", _WEIGHT * self._draws, run)
+            yield Unit(f"distribution/{way.name}", way.weight * self._draws, run)
 
     def _run_rounds(self, name: str, rule: Rule, make_randomness: MakeRandomness) -> Check:
         counts = draw_rounds(rule, self._seeds(_ROUNDS), make_randomness)

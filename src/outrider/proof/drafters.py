@@ -104,6 +104,8 @@ class LikelyDrafter(Drafter[list[int]]):
     def __init__(self, logits: Logits, shape: TreeShape) -> None:
         self._logits = logits
         self._shape = shape
+        self._ranked: dict[tuple[int, ...], list[int]] = {}
+        """The likeliest tokens after each context, as many as a node has children at most."""
 
     def begin(self, request: DraftRequest) -> list[int]:
         return list(request.prompt_ids)
@@ -127,9 +129,14 @@ class LikelyDrafter(Drafter[list[int]]):
         paths: list[tuple[int, ...]] = []
         for parent, rank in zip(shape.parents, shape.ranks, strict=True):
             above = paths[parent] if parent >= 0 else ()
-            highest = self._logits((*tokens, *above)).topk(rank + 1).indices
-            paths.append((*above, int(highest[rank])))
+            paths.append((*above, self._likeliest((*tokens, *above))[rank]))
         return DraftTree(tuple(path[-1] for path in paths), shape.parents)
+
+    def _likeliest(self, context: tuple[int, ...]) -> list[int]:
+        if context not in self._ranked:
+            count = 1 + max(self._shape.ranks)
+            self._ranked[context] = self._logits(context).topk(count).indices.tolist()
+        return self._ranked[context]
 
 
 @dataclass(slots=True)
@@ -159,6 +166,7 @@ class ContraryDrafter(Drafter[_Drawing]):
         self._shape = shape
         self._support = support
         self._is_false = is_false
+        self._turned: dict[tuple[int, ...], Tensor] = {}
         self.drafts_trees = any(parent != i - 1 for i, parent in enumerate(shape.parents))
 
     def begin(self, request: DraftRequest) -> _Drawing:
@@ -181,11 +189,12 @@ class ContraryDrafter(Drafter[_Drawing]):
 
     def draft_logits(self, context: tuple[int, ...]) -> Tensor:
         """Return the logits [V] that are drawn from after a context."""
-        logits = self._logits(context)
-        highest = logits.topk(self._support)
-        turned = torch.full_like(logits, float("-inf"))
-        turned[highest.indices] = highest.values.flip(0)
-        return turned
+        if context not in self._turned:
+            logits = self._logits(context)
+            highest = logits.topk(self._support)
+            turned = torch.full_like(logits, float("-inf"))
+            self._turned[context] = turned.index_copy_(0, highest.indices, highest.values.flip(0))
+        return self._turned[context]
 
     def _draft(self, state: _Drawing, shape: TreeShape) -> DraftTree:
         if not state.sampler.has_laws:

@@ -18,7 +18,7 @@ from outrider.types import DraftTree
 
 Context = tuple[int, ...]
 
-_MOST_BYTES = 512 * 2**20  # of logits
+_MOST_BYTES = 128 * 2**20  # of logits
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ class RememberingTarget(Target):
         self.vocab_size = target.vocab_size
         self.max_positions = target.max_positions
         self.device = target.device
-        self._most_rows = max(1024, _MOST_BYTES // (4 * target.vocab_size))
+        self._most_rows = max(512, _MOST_BYTES // (4 * target.vocab_size))
         target.prepare(self._layers)
 
     def logits(self, context: Context) -> Tensor:

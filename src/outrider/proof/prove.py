@@ -42,7 +42,7 @@ def prove(
     workload: Sequence[WorkloadPrompt] | None = None,
     *,
     tokens: int = 2000,
-    draws: int = 1000,
+    draws: int = 500,
     seed: int = 0,
     parts: Sequence[Part] = PARTS,
     rules: Rules = OUR_RULES,

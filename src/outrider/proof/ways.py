@@ -40,6 +40,8 @@ class Way:
     knows_share: bool = False
     """Whether it is known how often the first draft is accepted."""
     max_draft: int = len(_TREE)
+    weight: float = 0.15
+    """What a draw takes, in about the time of a token of plain decoding."""
     needs_own_target: bool = False
 
     def decoder(self, decoder: Decoder, scene: Scene) -> Decoder:
@@ -97,6 +99,7 @@ def _way_of(named: Named, rule: Rule) -> Way:
         rule,
         lambda _: (drafter,),
         max_draft=_NODES,
+        weight=0.1 if drafter.is_lookup else 0.4,
         # It drafts in the target's own sequences.
         needs_own_target=isinstance(drafter, EarlyExitDrafter),
     )

@@ -165,7 +165,9 @@ class Preparer:
             plain = self._decoder.requests(ids, params=params, prediction=prediction, name=name)
             requests = [choice.applied(request) for request in plain]
             self._decoder.engine.check_speculation(requests[0])
-        except (OptionError, PromptError) as error:
+        except PromptError as error:  # a chat's ids are the tokenizer's: they are never wrong
+            raise invalid(str(error), "prompt", "invalid_value") from error
+        except OptionError as error:
             raise _named(str(error)) from error
         return requests
 

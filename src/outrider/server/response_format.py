@@ -48,6 +48,9 @@ def _schema(name: str, value: Any) -> Grammar:
     if strict not in (None, True, False):
         _refuse(f"{name}.strict", strict, "true or false")
     schema = _object(f"{name}.schema", fields.get("schema"))
+    if "x-guidance" in schema:
+        # It speaks to the compiler, and some of what it can say keeps that busy for ever.
+        raise OptionError(f"{name}.schema.x-guidance is not known here: expected a plain schema")
     try:
         return Grammar.json_schema(schema)
     except OptionError as error:
