@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -100,8 +101,9 @@ def test_the_table_goes_to_stdout_with_the_files_that_were_written(
 
 
 def test_defaults_try_lookups_on_our_own_prompts(
-    run: Command, asked: list[Any], tmp_path: Path
+    run: Command, asked: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(sys, "argv", ["/usr/bin/outrider", "bench", "--out", "a b"])
     run()
     loaded, (made, folder) = asked
     assert loaded == {
@@ -116,7 +118,7 @@ def test_defaults_try_lookups_on_our_own_prompts(
     assert (made.options.repeats, made.options.max_new_tokens) == (3, 128)
     assert (len(made.workload), made.workload_name) == (18, "built-in")
     assert made.peers.cases == ()
-    assert made.command.startswith("outrider ")
+    assert made.command == "outrider bench --out 'a b'"
 
 
 def test_every_option_reaches_the_library(run: Command, asked: list[Any], tmp_path: Path) -> None:

@@ -176,7 +176,7 @@ def _show(proof: Proof) -> None:
             continue
         table = Table()
         first, *others, last = headers(part)
-        table.add_column(first)
+        table.add_column(first, overflow="fold", min_width=24)
         for name in others:
             table.add_column(name, justify="left" if name == "found" else "right")
         table.add_column(last)

@@ -45,14 +45,14 @@ class IdentityTrials:
         self._variants = variants
         self._tokens = tokens
         self._seed = seed
-        answers = sum(2 if variant.greedy_only else len(MODES) for variant in variants)
-        self.length = min(_LONGEST, max(_SHORTEST, math.ceil(tokens / answers)))
+        self._answers = sum(2 if variant.greedy_only else len(MODES) for variant in variants)
+        self.length = min(_LONGEST, max(_SHORTEST, math.ceil(tokens / self._answers)))
         self._group: tuple[int, list[Question], list[Result]] | None = None
 
     @property
     def weight(self) -> float:
         """What all of it takes."""
-        return _WEIGHT * self._tokens
+        return _WEIGHT * max(self._tokens, self._answers * self.length)
 
     def work(self) -> Work:
         """Yield a unit for each trial."""

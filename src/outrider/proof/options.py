@@ -52,8 +52,8 @@ OPTIONS: Mapping[str, Callable[[_Answer], Options]] = {
     "top_p": lambda _: _DRAWN | {"top_p": 0.8},
     "min_p": lambda _: _DRAWN | {"min_p": 0.1},
     "repetition_penalty": lambda _: {"repetition_penalty": 1.3},
-    "presence_penalty": lambda _: {"presence_penalty": 1.5},
-    "frequency_penalty": lambda _: {"frequency_penalty": 1.2},
+    "presence_penalty": lambda _: {"presence_penalty": 2.0},
+    "frequency_penalty": lambda _: {"frequency_penalty": 2.0},
     "logit_bias": lambda a: {"logit_bias": {a.token(3): -math.inf, a.token(5): 2.5}},
     "bad_words": lambda a: {"bad_words": ((a.token(2),), (a.token(5), a.token(6)))},
     "min_new_tokens": lambda a: {"min_new_tokens": 8, "stop_token_ids": (a.token(2), a.token(4))},
@@ -106,7 +106,7 @@ class OptionTrials:
     @property
     def weight(self) -> float:
         """What all of it takes."""
-        return _WEIGHT * self._tokens
+        return _WEIGHT * max(self._tokens, 2 * len(self._names) * self.length)
 
     def work(self) -> Work:
         """Yield a unit for each option, again and again until enough tokens are compared."""

@@ -21,10 +21,11 @@ accepted and rejected at every depth. `rejection`, `block` and `traversal` promi
 for greedy decoding only.""",
     "distribution": """\
 Many short answers to one context are drawn, and counted against the exact probabilities of the
-target's own logits. Each test is a chi-square test of whole texts of up to three tokens, four
-likely tokens at a time, one of which ends the text. *Contrary* drafters draw from the target's
-distribution turned upside down. A *control* tells a false q, and passes only if the test finds it
-out. All tests of a sound pair together fail once in {alarm:,} choices of the seed.""",
+target's own logits. Each test is a chi-square test (its value, *on* so many degrees of freedom) of
+whole texts of up to three tokens, four likely tokens at a time, one of which ends the text.
+*Contrary* drafters draw from the target's distribution turned upside down. A *control* tells a
+false q, and passes only if the test finds it out. All tests of a sound pair together fail once in
+{alarm:,} choices of the seed.""",
     "rules": """\
 Every draft and every decision of a round, on vocabularies of two to four tokens, with all
 probabilities as fractions. What is emitted must have the target's joint law, exactly, and the

@@ -13,26 +13,32 @@ def _count(name: str) -> Callable[[Check], str]:
     return lambda check: f"{check.counts.get(name, 0):,}"
 
 
+def _accepted(check: Check) -> str:
+    """Return how many of the drafted tokens were accepted."""
+    accepted, drafted = check.counts.get("accepted", 0), check.counts.get("drafted", 0)
+    return f"{accepted:,} of {drafted:,}" if drafted else ""
+
+
+def _forks(check: Check) -> str:
+    """Return how often answers parted, and how much of it rounding explains."""
+    ties = sum(fork.is_tie for fork in check.forks)
+    return f"{len(check.forks)}, {ties} ties" if check.forks else "0"
+
+
 _ANSWERS: tuple[Column, ...] = (
     ("answers", _count("answers")),
     ("tokens", _count("tokens")),
-    ("drafted", _count("drafted")),
-    ("accepted", _count("accepted")),
-)
-_FORKS: tuple[Column, ...] = (
-    ("forks", lambda check: str(len(check.forks))),
-    ("ties", lambda check: str(sum(fork.is_tie for fork in check.forks))),
+    ("accepted", _accepted),
 )
 _COLUMNS: Mapping[Part, tuple[Column, ...]] = {
-    "identity": (*_ANSWERS, ("in batches", _count("batched")), *_FORKS),
+    "identity": (*_ANSWERS, ("batched", _count("batched")), ("forks", _forks)),
     "distribution": (
         ("draws", _count("draws")),
-        ("drafted", _count("drafted")),
-        ("accepted", _count("accepted")),
+        ("accepted", _accepted),
         ("found", lambda check: "; ".join(check.notes)),
     ),
     "rules": (("laws", _count("laws")),),
-    "options": (*_ANSWERS, ("changed", _count("changed")), *_FORKS),
+    "options": (*_ANSWERS, ("changed", _count("changed")), ("forks", _forks)),
 }
 
 
