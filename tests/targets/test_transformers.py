@@ -153,6 +153,24 @@ def test_invariant_rows_have_the_same_bits_alone_and_with_drafts(dtype: torch.dt
     assert_same_bits_alone(target, sequence, drafts, together[1:])
 
 
+@pytest.mark.parametrize("architecture", ["llama", "gemma2"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_invariant_rows_have_the_same_bits_in_any_branch_of_a_tree(
+    dtype: torch.dtype, architecture: str
+) -> None:
+    model = tiny_model(architecture, dtype=dtype, scale=2.0)
+    target = TransformersTarget(model, numerics="invariant")
+    drafts = random_ids(3, 5)
+    # Two wrong branches are stored before the right one, which crosses the edge of a tile.
+    tree = DraftTree((7, 8, 9, 7, 8, 6, *drafts), (-1, 0, 1, -1, 3, 3, -1, 6, 7))
+    company, sequence = target.open(128), target.open(128)
+    other = Rows(company, random_ids(33, 2), DraftTree.chain(random_ids(7, 3)))
+    _, together = target.score([other, Rows(sequence, random_ids(40), tree)]).logits
+    target.commit(sequence, ())
+    target.close(company)
+    assert_same_bits_alone(target, sequence, drafts, together[-3:])
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_invariant_rows_have_the_same_bits_in_any_company(dtype: torch.dtype) -> None:
     model = tiny_model(dtype=dtype, scale=2.0)

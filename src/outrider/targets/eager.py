@@ -2,7 +2,8 @@
 
 `EagerPasses` gives a pass just the rows it needs. `FixedPasses` makes a row's bits independent of
 what else is in the pass: prompts are read in chunks of one shape, attention always has the same
-number of query rows and whole buckets of keys, and a pass takes only shapes that were seen to give
+number of query rows and whole buckets of keys, taken in the order of the text in whatever branch of
+a tree a row is, and a pass takes only shapes that were seen to give
 each row the bits it has in the reference shape.
 """
 
@@ -35,6 +36,7 @@ class EagerPasses(Passes):
 
     _bucket = 64  # attention reads keys in whole buckets
     _tile = 1  # query rows attention has at least
+    _in_order = False  # whether branches meet their keys as the text has them
 
     def __init__(
         self,
@@ -124,6 +126,7 @@ class EagerPasses(Passes):
             position_ids,
             [span.branches() for span in spans],
             tile=self._tile,
+            in_order=self._in_order,
         )
         tokens = [span.padded(span.work.tokens, width) for span in spans]
         input_ids = torch.tensor(tokens, device=self._device)
@@ -177,6 +180,7 @@ class FixedPasses(EagerPasses):
     preferred_rows = TILE
     _bucket = 512
     _tile = TILE
+    _in_order = True
     _prompt_rows = 64
 
     def __init__(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -24,14 +24,21 @@ class PaddedPlan:
         branches: Sequence[Branches | None],
         *,
         tile: int = 1,
+        in_order: bool = False,
     ) -> None:
-        """`tile`: attention runs with at least so many query rows a sequence."""
+        """`tile`: attention runs with at least so many query rows a sequence.
+
+        `in_order`: a row in a branch meets its keys in the order of the text, wherever they are
+        stored, so that sums over them have the bits they have without a tree.
+        """
         self.cache = cache
         self.placement = placement
         self.bucket = bucket
         self.fill = max(0, tile - placement.width)
         self._positions = positions
         self._branches = branches
+        self._in_order = in_order
+        self._orders: list[tuple[int, Tensor]] | None = None
         self._visible: Tensor | None = None
         self._key_positions: Tensor | None = None
         self._biases: dict[tuple[object, ...], Tensor] = {}
@@ -54,6 +61,12 @@ class PaddedPlan:
         query = functional.pad(query, (0, 0, 0, self.fill)) if self.fill else query
         bias = self.bias(window, query.shape[1] // keys.shape[1], query)
         mixed = folded_attention(query, keys, values, bias, scale, softcap)
+        if self._in_order:
+            # The whole tile again for each such row: its bits may depend on the shape.
+            for row, order in self._rows_out_of_order():
+                turned = (_in_turn(keys, order), _in_turn(values, order))
+                again = folded_attention(query, *turned, bias, scale, softcap)
+                mixed[:, :, row] = again[:, :, row]
         return mixed[:, :, : self.placement.width].transpose(1, 2).contiguous()
 
     def bias(self, window: int | None, groups: int, like: Tensor) -> Tensor:
@@ -74,15 +87,32 @@ class PaddedPlan:
             self._biases[key] = bias.repeat(1, groups, 1)[:, None].to(like.device)
         return self._biases[key]
 
+    def _rows_out_of_order(self) -> list[tuple[int, Tensor]]:
+        """Return the rows that see tokens stored elsewhere than the text has them.
+
+        Each with the stored tokens [B, bucket] in the order of its sequences' texts.
+        """
+        if self._orders is None:
+            orders: dict[int, Tensor] = {}
+            stored = torch.arange(self.bucket, device=self._positions.device)
+            for b, branch in enumerate(self._branches):
+                for row, order in () if branch is None else branch.orders(stored):
+                    whole = orders.setdefault(row, stored.repeat(len(self._branches), 1))
+                    whole[b] = order
+            self._orders = list(orders.items())
+        return self._orders
+
     def _visibility(self) -> tuple[Tensor, Tensor]:
         if self._visible is None or self._key_positions is None:
             device = self._positions.device
             starts = torch.tensor(self.placement.starts, device=device)
             stored = torch.arange(self.bucket, device=device)
             rows = starts[:, None] + torch.arange(self.placement.width, device=device)
+            if self._in_order:
+                rows = self._positions
             self._visible = stored <= rows[:, :, None]
             self._key_positions = stored.expand(len(starts), -1)
-            if any(branch is not None for branch in self._branches):
+            if not self._in_order and any(branch is not None for branch in self._branches):
                 self._key_positions = self._key_positions.clone()
                 for b, branch in enumerate(self._branches):
                     if branch is not None:
@@ -98,6 +128,19 @@ class Branches:
         self._depths = depths
         self._seen = seen  # (row of the pass, the nodes it may see)
 
+    def orders(self, stored: Tensor) -> Iterator[tuple[int, Tensor]]:
+        """Yield the rows whose nodes are stored elsewhere than in a chain, and what they see.
+
+        That is `stored`, the numbers of all tokens [bucket], with the row's nodes moved to where
+        the text has them.
+        """
+        for row, nodes in self._seen:
+            if nodes != list(range(len(nodes))):
+                order = stored.clone()
+                places = torch.tensor(nodes, device=stored.device) + self._base
+                order[self._base : self._base + len(nodes)] = places
+                yield row, order
+
     def apply(self, visible: Tensor, key_positions: Tensor) -> None:
         """Write the tree into one sequence's visibility [W, bucket] and key positions [bucket]."""
         base = self._base
@@ -112,6 +155,11 @@ class Branches:
         visible[first:last, base : base + count] = False
         rows = [row for row, nodes in self._seen for _ in nodes]
         visible[rows, [base + node for _, nodes in self._seen for node in nodes]] = True
+
+
+def _in_turn(stored: Tensor, order: Tensor) -> Tensor:
+    """Return what is stored [B, heads, tokens, width] in an order [B, tokens]."""
+    return stored.gather(2, order[:, None, :, None].expand_as(stored))
 
 
 def folded_attention(
