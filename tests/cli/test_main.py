@@ -27,3 +27,9 @@ def test_help_loads_no_model_library() -> None:
         "sys.exit(sum(name in sys.modules for name in ('torch', 'transformers', 'tokenizers')))\n"
     )
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+def test_the_module_is_the_command_line() -> None:
+    words = [sys.executable, "-m", "outrider", "--version"]
+    said = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (said.returncode, said.stdout) == (0, f"outrider {outrider.__version__}\n")
