@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import pytest
 import torch
 from torch import Tensor
 
-from outrider.targets.kernels import load_kernels
+from outrider.targets.kernels import MOST_FEW_ROWS, load_kernels
+
+Kind: TypeAlias = tuple[torch.dtype, torch.dtype]
 
 
 def linear(x: Tensor, weight: Tensor) -> Tensor:
@@ -14,17 +18,45 @@ def linear(x: Tensor, weight: Tensor) -> Tensor:
     return found
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+KINDS = [  # of rows and of weights
+    (torch.float32, torch.float32),
+    (torch.bfloat16, torch.bfloat16),
+    (torch.float32, torch.int8),
+    (torch.bfloat16, torch.int8),
+]
+
+
+def operands(rows: int, columns: int, depth: int, kind: Kind) -> tuple[Tensor, Tensor]:
+    """Return rows [1, R, depth] and weights [columns, depth]."""
+    weight = torch.randn(columns, depth) * (30 if kind[1] == torch.int8 else 1)
+    return torch.randn(1, rows, depth).to(kind[0]), weight.clamp(-127, 127).to(kind[1])
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("columns", [48, 49, 50, 51])
 @pytest.mark.parametrize("depth", [13, 64, 576])
 def test_a_row_of_a_product_has_the_same_bits_among_others(
-    depth: int, columns: int, dtype: torch.dtype
+    depth: int, columns: int, kind: Kind
 ) -> None:
     load_kernels()
-    x, weight = torch.randn(1, 12, depth).to(dtype), torch.randn(columns, depth).to(dtype)
-    alone = torch.cat([linear(x[:, row : row + 1], weight) for row in range(12)], dim=1)
-    for rows in (2, 3, 4, 5, 7, 12):
+    x, weight = operands(MOST_FEW_ROWS, columns, depth, kind)
+    alone = torch.cat([linear(x[:, [row]], weight) for row in range(MOST_FEW_ROWS)], dim=1)
+    for rows in (*range(2, 15), 24, 25, MOST_FEW_ROWS):
         assert torch.equal(linear(x[:, :rows], weight), alone[:, :rows])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("rows", [1, 6, 7, 9, 13, 40, MOST_FEW_ROWS])
+@pytest.mark.parametrize("columns", [7, 48])
+@pytest.mark.parametrize("depth", [31, 96])
+def test_a_product_is_that_of_exact_sums(depth: int, columns: int, rows: int, kind: Kind) -> None:
+    load_kernels()
+    x, weight = operands(rows, columns, depth, kind)
+    exact = x.double() @ weight.double().T
+    size = x.double().abs() @ weight.double().abs().T
+    rounding = 2**-8 if x.dtype == torch.bfloat16 else 2**-20  # of the sum, then of what is summed
+    found = linear(x, weight).double()
+    assert ((found - exact).abs() <= rounding * exact.abs() + 2**-18 * size).all()
 
 
 @pytest.mark.parametrize(("heads", "shared"), [(6, 6), (6, 2), (9, 3), (8, 1)])

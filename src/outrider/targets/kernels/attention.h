@@ -110,12 +110,13 @@ inline void mix(const T* values, int64_t width, const std::vector<int64_t>& seen
 template <typename T>
 inline void score(const float* queries, int64_t group, const T* keys, int64_t width,
                   const std::vector<int64_t>& seen, float* scores, int64_t stride) {
+  const T* nothing = nullptr;
   size_t k = 0;
   while (k < seen.size()) {
     const T* key = keys + seen[k] * width;
     const bool is_run = k + 4 <= seen.size() && seen[k + 3] == seen[k] + 3;
-    if (is_run) multiply_rows<4, false>(group, queries, key, width, scores + k, stride);
-    else multiply_rows<1, false>(group, queries, key, width, scores + k, stride);
+    if (is_run) multiply_rows<Single, 4>(group, queries, key, width, scores + k, stride, nothing);
+    else multiply_rows<Single, 1>(group, queries, key, width, scores + k, stride, nothing);
     k += is_run ? 4 : 1;
   }
 }

@@ -17,23 +17,36 @@ namespace {
 // From here on a product is limited by arithmetic, which the library does better.
 constexpr int64_t kManyRows = 64;
 
-at::Tensor few_rows(const at::Tensor& x, const at::Tensor& weight) {
+template <typename Math>
+void multiply_into(const at::Tensor& x, const at::Tensor& weight, at::Tensor& y) {
   const int64_t columns = weight.size(0), depth = weight.size(1), rows = x.numel() / depth;
-  const at::Tensor in = x.to(at::kFloat).contiguous();
+  const auto* from = x.const_data_ptr<typename Math::Value>();
+  float* to = y.data_ptr<float>();
+  const auto with = [&](const auto* w) { multiply<Math>(from, w, to, rows, columns, depth); };
+  switch (weight.scalar_type()) {
+    case at::kBFloat16: with(weight.const_data_ptr<c10::BFloat16>()); break;
+    case at::kChar: with(weight.const_data_ptr<int8_t>()); break;
+    default:
+      if constexpr (std::is_same_v<typename Math::Value, float>)
+        with(weight.const_data_ptr<float>());
+  }
+}
+
+at::Tensor few_rows(const at::Tensor& x, const at::Tensor& weight) {
+  const auto type = weight.scalar_type();
+  TORCH_CHECK(type == at::kFloat || type == at::kBFloat16 || type == at::kChar,
+              "no product for weights of type ", type);
   const at::Tensor w = weight.contiguous();
   auto sizes = x.sizes().vec();
-  sizes.back() = columns;
-  at::Tensor out = at::empty(sizes, in.options());
-  const float* from = in.const_data_ptr<float>();
-  float* to = out.data_ptr<float>();
-  switch (w.scalar_type()) {
-    case at::kFloat: multiply(from, w.const_data_ptr<float>(), to, rows, columns, depth); break;
-    case at::kBFloat16:
-      multiply(from, w.const_data_ptr<c10::BFloat16>(), to, rows, columns, depth);
-      break;
-    case at::kChar: multiply(from, w.const_data_ptr<int8_t>(), to, rows, columns, depth); break;
-    default: TORCH_CHECK(false, "no product for weights of type ", w.scalar_type());
+  sizes.back() = weight.size(0);
+  at::Tensor out = at::empty(sizes, x.options().dtype(at::kFloat));
+#if defined(OUTRIDER_HAS_PAIRS)
+  if (x.scalar_type() == at::kBFloat16 && type != at::kFloat) {
+    multiply_into<Paired>(x.contiguous(), w, out);
+    return out;
   }
+#endif
+  multiply_into<Single>(x.to(at::kFloat).contiguous(), w, out);
   return out;
 }
 

@@ -58,6 +58,26 @@ inline Lanes load(const T* p) {
 }
 #endif
 
+#if defined(__AVX512BF16__) && defined(__AVX512BW__)
+// Twice as many narrow floats.
+typedef __m512bh Pairs;
+
+inline Pairs load_pairs(const c10::BFloat16* p) { return (Pairs)_mm512_loadu_si512(p); }
+inline Pairs load_pairs(const int8_t* p) {
+  const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  const __m512i words = _mm512_cvtepi8_epi16(bytes);
+  const __m512i low = _mm512_cvtepi16_epi32(_mm512_castsi512_si256(words));
+  const __m512i high = _mm512_cvtepi16_epi32(_mm512_extracti64x4_epi64(words, 1));
+  return _mm512_cvtne2ps_pbh(_mm512_cvtepi32_ps(high), _mm512_cvtepi32_ps(low));
+}
+inline void store(c10::BFloat16* p, Pairs pairs) { _mm512_storeu_si512(p, (__m512i)pairs); }
+
+// The sum of c and of neighbouring products: a0 * b0 + a1 * b1 in the first lane, and so on.
+inline Lanes multiply_add(Pairs a, Pairs b, Lanes c) {
+  return (Lanes)_mm512_dpbf16_ps((__m512)c, a, b);
+}
+#endif
+
 // a * b + c, rounded once wherever the processor can. Left to the compiler, it would be rounded
 // once in some copies of a loop and twice in others, and a row's bits would depend on the copy.
 inline Lanes multiply_add(Lanes a, Lanes b, Lanes c) {
