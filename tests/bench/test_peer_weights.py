@@ -14,8 +14,9 @@ from gguf import GGUFReader, dequantize
 from outrider.bench.peers import PeerError, weights
 from outrider.bench.peers.gguf_files import write_gguf
 from outrider.bench.peers.kinds import find_kind
-from outrider.bench.peers.weights import PeerFiles, export_head, prepare_files
+from outrider.bench.peers.weights import PeerFiles, prepare_files
 from outrider.checkpoints.base import Checkpoint
+from outrider.checkpoints.exports import export_head
 from outrider.checkpoints.read import read_checkpoint
 from outrider.checkpoints.tensors import expected_shapes
 from outrider.checkpoints.write import write_checkpoint

@@ -2,35 +2,46 @@
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from outrider.cli import options as cli
+from outrider.cli import serve_options as own
+from outrider.cli.chatter import chatter
 from outrider.drafters.spec import parse_specs
 from outrider.errors import OptionError
 
 if TYPE_CHECKING:
     from outrider.decoder import Decoder
+    from outrider.scale.plan import VllmOptions
+    from outrider.server.settings import ServerSettings
 
 _PACKAGES = ("fastapi", "prometheus_client", "uvicorn")
 _KEYS = "OUTRIDER_API_KEY"
 _PREDICTION = "prediction"
+_SETTINGS = {
+    "max_body_bytes": "max_body_bytes",
+    "max_prompt_tokens": "max_prompt_tokens",
+    "max_new_tokens_limit": "max_new_tokens",
+    "max_queue": "max_queue",
+    "prefill_rows": "prefill_rows",
+    "prefix_caches": "max_prefixes",
+    "drain_seconds": "drain_seconds",
+    "log_prompts": "log_prompts",
+}
+"""Options that are fields of ServerSettings as they stand, and their names there."""
 
 
 def serve(
     ctx: typer.Context,
+    vllm_options: own.VllmArgument = None,
     target: cli.TargetOption = cli.DEFAULT_TARGET,
-    drafter: Annotated[
-        str,
-        typer.Option(
-            metavar="SPEC",
-            help="none, ngram, suffix, model:MODEL, eagle:HEAD, medusa:HEAD or early-exit:LAYER; "
-            "several with commas between: each round uses the best.",
-        ),
-    ] = cli.DEFAULT_DRAFTER,
+    drafter: own.DrafterOption = cli.DEFAULT_DRAFTER,
     max_draft: cli.MaxDraftOption = None,
     rule: cli.RuleOption = None,
     dtype: cli.DtypeOption = None,
@@ -39,105 +50,136 @@ def serve(
     numerics: cli.NumericsOption = None,
     compile: cli.CompileOption = None,
     trust_remote_code: cli.TrustOption = False,
-    host: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="Address to listen on; 0.0.0.0 for all.")
-    ] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(metavar="N", help="Port to listen on; 0 for any free one.")
-    ] = 8000,
-    name: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="What requests call the model; as --target by default."),
-    ] = None,
-    api_key: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KEY",
-            help="A key that requests must bear; repeatable. Also $OUTRIDER_API_KEY, with commas "
-            "between several. Without any key all requests are answered.",
-        ),
-    ] = None,
-    cors_origin: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="ORIGIN", help="A web site whose pages may send requests; repeatable; * is all."
-        ),
-    ] = None,
-    max_batch: Annotated[
-        int, typer.Option(metavar="N", help="Most answers that are written at a time.")
-    ] = 8,
-    max_queue: Annotated[
-        int, typer.Option(metavar="N", help="Most answers that wait; more are told to come again.")
-    ] = 64,
-    max_body_bytes: Annotated[int, typer.Option(metavar="N", help="Largest body of a request.")] = 2
-    ** 20,
-    max_prompt_tokens: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Longest prompt; as long as the model takes by default."),
-    ] = None,
-    max_new_tokens_limit: Annotated[
-        int,
-        typer.Option(metavar="N", help="Longest answer; a chat that sets no limit gets this one."),
-    ] = 2048,
-    prefill_rows: Annotated[
-        int,
-        typer.Option(
-            metavar="N",
-            help="Tokens of long prompts that are read between rounds of other answers.",
-        ),
-    ] = 256,
-    prefix_caches: Annotated[
-        int,
-        typer.Option(
-            metavar="N", help="Caches kept of finished answers, for prompts that begin alike."
-        ),
-    ] = 8,
-    drain_seconds: Annotated[
-        float,
-        typer.Option(
-            metavar="S", help="After SIGTERM, how long answers that were begun may take to end."
-        ),
-    ] = 30.0,
-    log_prompts: Annotated[
-        bool, typer.Option("--log-prompts", help="Write the bodies of requests to the log.")
-    ] = False,
+    host: own.HostOption = "127.0.0.1",
+    port: own.PortOption = 8000,
+    name: own.NameOption = None,
+    api_key: own.ApiKeyOption = None,
+    cors_origin: own.CorsOriginOption = None,
+    max_batch: own.MaxBatchOption = 8,
+    max_queue: own.MaxQueueOption = 64,
+    max_body_bytes: own.MaxBodyOption = 2**20,
+    max_prompt_tokens: own.MaxPromptOption = None,
+    max_new_tokens_limit: own.MaxAnswerOption = 2048,
+    prefill_rows: own.PrefillRowsOption = 256,
+    prefix_caches: own.PrefixCachesOption = 8,
+    drain_seconds: own.DrainOption = 30.0,
+    log_prompts: own.LogPromptsOption = False,
+    engine: own.EngineOption = "outrider",
+    tensor_parallel: own.TensorParallelOption = 1,
+    pipeline_parallel: own.PipelineParallelOption = 1,
+    vllm_python: own.VllmPythonOption = None,
+    dry_run: own.DryRunOption = False,
 ) -> None:
     """Answer requests over HTTP as OpenAI's API has them, drafting whenever it pays.
 
     A page to try it is at the server's root. What `outrider tune` measured is used. SIGTERM lets
     answers end and takes no more; a second one ends all at once.
 
+    With --engine vllm, vLLM's own server answers instead: over several GPUs and machines, and with
+    what it can of this target, drafter and options.
+
     Example: outrider serve --drafter suffix,eagle --port 8000
     """
+    if engine == "vllm":
+        _serve_vllm(ctx)
+    else:
+        _serve(ctx)
+
+
+def _serve(ctx: typer.Context) -> None:
+    """Answer with outrider's own engine."""
+    from outrider.scale.limits import require_no_vllm_options
+
+    require_no_vllm_options(_given(ctx))
     _require_packages()
     from outrider.server.logs import json_logs
     from outrider.server.run import bind
     from outrider.server.run import serve as run
-    from outrider.server.settings import ServerSettings
 
-    settings = ServerSettings(
-        model=target if name is None else name,
-        api_keys=(*(api_key or ()), *_keys_from_environment()),
-        cors_origins=tuple(cors_origin or ()),
-        max_body_bytes=max_body_bytes,
-        max_prompt_tokens=max_prompt_tokens,
-        max_new_tokens=max_new_tokens_limit,
-        max_queue=max_queue,
-        prefill_rows=prefill_rows,
-        max_prefixes=prefix_caches,
-        drain_seconds=drain_seconds,
-        log_prompts=log_prompts,
-    )
-    loading = cli.loading(ctx.params) | {"drafter": _with_prediction(drafter)}
-    listener = bind(host, port)
+    params = ctx.params
+    target, drafter = params["target"], params["drafter"]
+    settings = _settings(params)
+    loading = cli.loading(params) | {"drafter": _with_prediction(drafter)}
+    listener = bind(params["host"], params["port"])
 
     def load() -> Decoder:
         import outrider
 
-        return outrider.load(target, max_batch=max_batch, **loading)
+        return outrider.load(target, max_batch=params["max_batch"], **loading)
 
     with listener, json_logs():
         run(load, settings, listener, on_ready=lambda: typer.echo(_listening(listener, drafter)))
+
+
+def _serve_vllm(ctx: typer.Context) -> None:
+    """Start vLLM's server, having said what it cannot do, and leave with its exit code."""
+    from outrider.scale.limits import require_possible
+    from outrider.scale.plan import plan_launch
+
+    require_possible(_given(ctx), ctx.params["rule"], ctx.params["numerics"])
+    with chatter():
+        launch = plan_launch(_vllm_options(ctx))
+    if ctx.params["dry_run"]:
+        typer.echo(json.dumps(launch.to_dict(), indent=2))
+        return
+    from outrider.scale.child import run_child
+    from outrider.scale.environment import all_variables
+
+    for note in launch.notes:
+        _note(note)
+    variables = all_variables(launch.variables)
+    code = run_child(launch.command, variables, launch.drain_seconds, on_note=_note)
+    raise typer.Exit(code)
+
+
+def _settings(params: Mapping[str, Any]) -> ServerSettings:
+    from outrider.server.settings import ServerSettings
+
+    return ServerSettings(
+        model=params["target"] if params["name"] is None else params["name"],
+        api_keys=_keys(params),
+        cors_origins=tuple(params["cors_origin"] or ()),
+        **{field: params[option] for option, field in _SETTINGS.items()},
+    )
+
+
+def _vllm_options(ctx: typer.Context) -> VllmOptions:
+    from outrider.scale.plan import VllmOptions
+
+    params = ctx.params
+    return VllmOptions(
+        target=params["target"],
+        drafter=params["drafter"],
+        python=params["vllm_python"],
+        max_draft=cli.parse_max_draft(params["max_draft"] or "auto"),
+        dtype=params["dtype"] or "auto",
+        is_eager=params["compile"] is False,
+        trust_remote_code=params["trust_remote_code"],
+        tensor_parallel=params["tensor_parallel"],
+        pipeline_parallel=params["pipeline_parallel"],
+        max_batch=params["max_batch"] if "max_batch" in _given(ctx) else None,
+        host=params["host"],
+        port=params["port"],
+        name=params["name"],
+        api_keys=_keys(params),
+        cors_origins=tuple(params["cors_origin"] or ()),
+        drain_seconds=params["drain_seconds"],
+        extra=tuple(params["vllm_options"] or ()),
+    )
+
+
+def _given(ctx: typer.Context) -> list[str]:
+    """Return the names of the options that the user gave, whatever they said."""
+    found = []
+    for name in ctx.params:
+        source = ctx.get_parameter_source(name)
+        if source is not None and source.name in ("COMMANDLINE", "ENVIRONMENT"):
+            found.append(name)
+    return found
+
+
+def _note(text: str) -> None:
+    typer.echo(f"note: {text}", err=True)
 
 
 def _require_packages() -> None:
@@ -150,8 +192,10 @@ def _require_packages() -> None:
         ) from error
 
 
-def _keys_from_environment() -> list[str]:
-    return [key for key in os.environ.get(_KEYS, "").split(",") if key]
+def _keys(params: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the keys that were given as options or in the environment."""
+    in_environment = [key for key in os.environ.get(_KEYS, "").split(",") if key]
+    return (*(params["api_key"] or ()), *in_environment)
 
 
 def _with_prediction(drafter: str) -> str:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from outrider.bench.peers.environment import PeerError
+from outrider.environments import foreign_variables
 
 ADAPTERS = Path(__file__).parent / "adapters"
 _GRACE_S = 5.0
@@ -58,7 +59,7 @@ class PeerProcess:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._log,
-                env=_environment(environment or {}),
+                env=foreign_variables(environment or {}),
                 **group,
             )
         except OSError as error:
@@ -170,9 +171,3 @@ def _open_log(path: Path | None) -> IO[bytes]:
         return tempfile.TemporaryFile()
     path.parent.mkdir(parents=True, exist_ok=True)
     return path.open("w+b")
-
-
-def _environment(added: Mapping[str, str]) -> dict[str, str]:
-    """Return this process's environment without what would lead into its own packages."""
-    ours = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME")}
-    return ours | {"PYTHONUNBUFFERED": "1", "PYTHONNOUSERSITE": "1"} | dict(added)

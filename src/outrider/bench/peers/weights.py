@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 from outrider.bench.peers.environment import PeerError
 from outrider.bench.peers.kinds import PeerKind
 from outrider.bench.peers.process import PeerProcess, adapter_command
+from outrider.checkpoints.exports import export_head, fingerprint
 from outrider.errors import OutriderError
 from outrider.targets.devices import parse_dtype
 from outrider.targets.diskcache import cached_folder
@@ -58,24 +58,6 @@ def prepare_files(
     return PeerFiles(_model(kind, weights, find_source(target), python), draft, exported)
 
 
-def export_head(head: str | None, target: str) -> Path:
-    """Return the folder of a head in the speculators format; raises OptionError and LoadError."""
-    from outrider.bundled import bundled_head
-    from outrider.checkpoints.read import find_folder, read_checkpoint
-    from outrider.checkpoints.write import write_checkpoint
-    from outrider.targets.loading import load_config
-
-    folder = bundled_head("eagle", target) if head is None else find_folder(head)
-    config = load_config(target)
-    checkpoint = read_checkpoint(folder, config).for_target(target)
-
-    def build(entry: Path) -> None:
-        write_checkpoint(checkpoint, "speculators", entry / "head", config)
-
-    name = f"speculators-{_fingerprint(folder, target)}-r{_REVISION}"
-    return cached_folder(name, build) / "head"
-
-
 def _model(kind: PeerKind, weights: str, source: Source, python: Path) -> str:
     if kind.name == "llama.cpp":
         return str(_gguf_file(source, weights))
@@ -108,7 +90,7 @@ def _gguf_file(source: Source, weights: str) -> Path:
     def build(entry: Path) -> None:
         write_gguf(original, weights, entry / _GGUF)
 
-    name = f"llama.cpp-{_fingerprint(original)}-{weights}-r{_REVISION}"
+    name = f"llama.cpp-{fingerprint(original)}-{weights}-r{_REVISION}"
     return cached_folder(name, build) / _GGUF
 
 
@@ -133,13 +115,5 @@ def _openvino_folder(source: Source, weights: str, python: Path) -> Path:
         finally:
             converter.close()
 
-    name = f"openvino-{_fingerprint(Path(model), str(python))}-{weights}-r{_REVISION}"
+    name = f"openvino-{fingerprint(Path(model), str(python))}-{weights}-r{_REVISION}"
     return cached_folder(name, build)
-
-
-def _fingerprint(path: Path, *more: str) -> str:
-    """Return a name that changes with a file or the files of a folder, by size and time."""
-    files = [path] if path.is_file() else sorted(path.glob("*"))
-    stamps = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    described = repr((str(path), stamps, more))
-    return hashlib.sha256(described.encode()).hexdigest()[:16]

@@ -1,0 +1,1 @@
+"""Handing over to vLLM: its own server, with the same target and a drafter of ours."""
