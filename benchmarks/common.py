@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +37,23 @@ def read_prompts(path: Path, decoder: outrider.Decoder, limit: int | None = None
     return prompts
 
 
+def choose_prompts(
+    prompts: Sequence[Prompt], tasks: Sequence[str] | None, per_task: int | None
+) -> list[Prompt]:
+    """Return the prompts of some kinds of task (None: all), the first few of each (None: all)."""
+    unknown = set(tasks or ()) - {prompt.task for prompt in prompts}
+    if unknown:
+        raise SystemExit(f"error: no prompt is of task {', '.join(sorted(unknown))}")
+    taken: Counter[str] = Counter()
+    chosen = []
+    for prompt in prompts:
+        taken[prompt.task] += 1
+        is_wanted = tasks is None or prompt.task in tasks
+        if is_wanted and (per_task is None or taken[prompt.task] <= per_task):
+            chosen.append(prompt)
+    return chosen
+
+
 def cut_model(target: str, num_layers: int, folder: Path) -> str:
     """Save the target's first layers, with its embeddings and head, as a model; return its path."""
     path = folder / f"cut-{num_layers}"
@@ -60,11 +78,3 @@ def load_decoder(name: str, target: str, folder: Path, **options: Any) -> outrid
         drafter = f"model:{cut_model(target, 2, folder)}"
         return outrider.load(target, drafter=drafter, max_draft=2, **options)
     return outrider.load(target, drafter=name, **options)
-
-
-def first_difference(one: Sequence[Any], other: Sequence[Any]) -> int | None:
-    """Return where two sequences first differ, their lengths included; None if nowhere."""
-    for index, (left, right) in enumerate(zip(one, other, strict=False)):
-        if left != right:
-            return index
-    return None if len(one) == len(other) else min(len(one), len(other))

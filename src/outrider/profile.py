@@ -9,14 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from outrider.errors import LoadError, OptionError
+from outrider.files import write_at_once
 from outrider.machine import Machine, this_machine
 from outrider.targets.diskcache import cache_directory
 
@@ -91,7 +90,7 @@ class Profile:
         document = {"format": _FORMAT, "sha256": _seal(values), "profile": values}
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            _write_at_once(path, json.dumps(document, indent=1, sort_keys=True) + "\n")
+            write_at_once(path, json.dumps(document, indent=1, sort_keys=True) + "\n")
         except OSError as error:
             raise LoadError(f"cannot write the profile {path}: {error.strerror}") from error
         return path
@@ -179,14 +178,3 @@ def _seal(values: Any) -> str:
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _write_at_once(path: Path, text: str) -> None:
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

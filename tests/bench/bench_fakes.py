@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from outrider.bench.base import Case, Counters, Decoded, PassCount, Record, Runner
 from outrider.bench.log import Log
+from outrider.bench.peers import LoadedPeer, PeerOptions, PeerRunner
 from outrider.bench.plan import BenchPrompt, Plan
+from outrider.bench.setup import Setup
+from outrider.machine import Machine
 from outrider.types import TokenIds
 from support.simulated import SimulatedClock
 
 PLAIN = Case("none")
 SUFFIX = Case("suffix")
 NGRAM = Case("ngram")
+MACHINE = Machine("some processor", 2, 1, None, {"torch": "1"})
 
 
 def make_prompts(*tasks: str) -> tuple[BenchPrompt, ...]:
@@ -33,7 +38,8 @@ def make_plan(
 
 def open_log(folder: Path, **made_with: object) -> Log:
     """Return the log in a folder."""
-    return Log.open(folder, made_with, now="2030-01-02T03:04:05+00:00")
+    setup = Setup("tiny", "some.jsonl", make_plan(), "outrider bench", MACHINE, ("As it is.",))
+    return Log.open(folder, made_with, setup, now="2030-01-02T03:04:05+00:00")
 
 
 @dataclass
@@ -46,6 +52,12 @@ class FakeRunner(Runner):
     events: list[str] = field(default_factory=list)
     fault: Callable[[int], None] = lambda count: None
     """Called with the number of times it has decoded, before it does so again."""
+    ready: Iterator[bool] = field(default_factory=lambda: iter(()))
+    """What it says when it is asked whether it can decode; True afterwards."""
+
+    @property
+    def is_ready(self) -> bool:
+        return next(self.ready, True)
 
     def start(self) -> None:
         self.events.append(f"start {self.case.drafter}")
@@ -68,6 +80,11 @@ class FakeRunner(Runner):
 
     def close(self) -> None:
         self.events.append(f"close {self.case.drafter}")
+
+
+def build_peer(case: Case, **options: Any) -> PeerRunner:
+    """Return the runner of a peer's case, with a process of its own."""
+    return PeerRunner(case, LoadedPeer(case, PeerOptions(**{"batch": case.batch} | options)))
 
 
 def make_record(

@@ -24,9 +24,9 @@ def test_plain_decoding_is_a_prompt_and_passes_of_one_row() -> None:
     (result,) = collect(Engine(meter.as_target), [make_request((1, 2, 3), max_new_tokens=6)])
     assert (meter.drafts, meter.levels) == (0, 0)
     (found,) = meter.passes
-    # The first token came with the prompt; contexts are those of 4 to 8 tokens.
+    # The first token came with the prompt; the cache held 3 to 7 tokens.
     assert (found.sequences, found.rows, found.count) == (1, 1, 5)
-    assert found.attended == 4 + 5 + 6 + 7 + 8
+    assert found.attended == 3 + 4 + 5 + 6 + 7
     assert meter.prefill_s + meter.score_s == pytest.approx(target.clock.now)
     assert result.stats.prefill_s == meter.prefill_s
     assert result.stats.score_s == meter.score_s == found.seconds

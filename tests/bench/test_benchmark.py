@@ -17,6 +17,7 @@ from outrider.bench.benchmark import Benchmark
 from outrider.bench.contestants import Contestants
 from outrider.bench.log import Log
 from outrider.bench.options import BenchOptions
+from outrider.bench.outcome import read_outcome
 from outrider.bench.own import OwnTarget
 from outrider.bench.pace import Step
 from outrider.errors import LoadError, OptionError, PromptError
@@ -59,7 +60,7 @@ def make_benchmark(drafters: str = "suffix", **options: Any) -> Benchmark:
 
 def records_of(folder: Path, benchmark: Benchmark) -> list[Record]:
     made_with = benchmark._made_with(benchmark.plan())
-    with Log.open(folder, made_with, now="") as log:
+    with Log.open(folder, made_with, benchmark._setup(benchmark.plan()), now="") as log:
         return log.records
 
 
@@ -110,6 +111,25 @@ def test_a_stopped_benchmark_goes_on_and_loses_nothing(tmp_path: Path) -> None:
     assert len(report.rows) == 6
     costs = {id(points): points for points in (report.costs,)}
     assert len(costs) == 1
+
+
+def test_a_report_is_written_anew_from_what_was_measured(tmp_path: Path) -> None:
+    peers = fake_peers(LoadError("no vllm here"))
+    report = make_benchmark(peers=peers, batches=(1, 2), command="outrider bench x").run(tmp_path)
+    assert read_outcome(tmp_path) == report
+    assert report.failures
+
+
+def test_a_stopped_benchmark_has_a_report_of_what_it_measured(tmp_path: Path) -> None:
+    def stop(step: Step) -> None:
+        if step.done == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        make_benchmark(repeats=2, progress=stop).run(tmp_path)
+    report = read_outcome(tmp_path)
+    assert {row.case.drafter for row in report.rows} == {"none", "suffix"}
+    assert any("stopped, with 5 of 12 turns taken" in note for note in report.notes)
 
 
 def test_passes_are_measured_once_for_a_folder(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from outrider.bench.alternatives import parse_alternatives
 from outrider.bench.base import Case
 from outrider.bench.contestants import Contestants, find_peers
 from outrider.bench.options import BenchOptions
+from outrider.bench.peers import PeerOptions, PeerRunner
 from outrider.errors import OptionError
 
 
@@ -46,24 +47,36 @@ def test_no_peers_are_no_cases() -> None:
 
 
 def test_a_peer_is_built_with_our_models_and_its_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    built: list[dict[str, Any]] = []
-    monkeypatch.setattr(contestants, "build_peer", lambda case, **given: built.append(given))
+    built: list[PeerOptions] = []
+    monkeypatch.setattr(contestants, "LoadedPeer", lambda case, options: built.append(options))
     drafters = "model:org/small,eagle:/head"
     python = Path("/env/bin/python")
     found = find("vllm", drafters=drafters, target="smollm2-135m@int8", pythons={"vllm": python})
     assert found.build is not None
     found.build(Case("none", "vllm"), 99)
     assert built == [
-        {
-            "target": "smollm2-135m",
-            "draft_model": "org/small",
-            "head": "/head",
-            "python": python,
-            "context": 99,
-            "device": "cpu",
-            "log_folder": Path("out/logs"),
-        }
+        PeerOptions(
+            target="smollm2-135m",
+            draft_model="org/small",
+            head="/head",
+            python=python,
+            context=99,
+            batch=4,
+            log_folder=Path("out/logs"),
+        )
     ]
+
+
+def test_temperatures_and_batches_of_a_mode_share_a_process() -> None:
+    found = find("vllm")
+    assert found.build is not None
+    one, many, other = (
+        found.build(Case(mode, "vllm", batch=batch), 99)
+        for mode, batch in (("none", 1), ("none", 4), ("ngram", 1))
+    )
+    assert isinstance(one, PeerRunner) and isinstance(many, PeerRunner)
+    assert one._peer is many._peer
+    assert isinstance(other, PeerRunner) and other._peer is not one._peer
 
 
 @pytest.mark.parametrize(

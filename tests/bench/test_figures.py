@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 from bench_fakes import NGRAM, PLAIN, SUFFIX, make_plan, make_record, plain_counters
 
-from outrider.bench.base import ALL, Case, Counters, PassCount, Record, Row, Spread
+from outrider.bench.base import ALL, Case, CostPoint, Counters, PassCount, Record, Row, Spread
 from outrider.bench.figures import build_rows
 from outrider.bench.plan import Plan
-from outrider.engine.costs import PassCosts
+from outrider.bench.table import CostTable
 
 IDS = (1, 2, 3, 4)
 
@@ -177,7 +177,8 @@ def test_figures_are_those_of_what_was_counted() -> None:
         make_record(SUFFIX, 1.0, [tokens], counters=COUNTED),
     ]
     plan = make_plan(PLAIN, SUFFIX, NGRAM, tasks=("chat",), repeats=1)
-    costs = PassCosts.measured([(1, 100.0, 0.2, 1), (4, 400.0, 0.3, 1)])
+    points = [CostPoint("float32", 1, 100, rows, seconds) for rows, seconds in ((1, 0.2), (4, 0.3))]
+    costs = CostTable(points)
     rows = build_rows(plan, records, {"float32": costs})
     row = next(r for r in rows if r.case == SUFFIX)
     assert row.acceptance_length == pytest.approx(11 / 5)
@@ -190,8 +191,8 @@ def test_figures_are_those_of_what_was_counted() -> None:
     assert row.share_of_bound == pytest.approx(0.9)
     assert row.cost_ratio == pytest.approx(0.01 / 0.1)
     assert row.leviathan is not None
-    # 0.2 to read, passes of 0.1 and three of 0.15, 0.1 of drafts, four of ten passes' host time
-    expected = 1.3 / (0.2 + 0.1 + 0.45 + 0.1 + 0.11 * 4 / 10)
+    # 0.2 to read, passes of 0.1 and three of 0.15, 0.1 of drafts and as much of the host
+    expected = 1.3 / (0.2 + 0.1 + 0.45 + 0.1 + 0.1)
     assert row.predicted == pytest.approx(expected)
     plain = rows[0]
     assert (plain.acceptance_length, plain.drafted_share, plain.draft_tokens) == (1.0, 0.0, None)

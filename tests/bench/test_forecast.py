@@ -7,12 +7,15 @@ from dataclasses import replace
 import pytest
 from bench_fakes import make_record, plain_counters
 
-from outrider.bench.base import Counters, PassCount
+from outrider.bench.base import CostPoint, Counters, PassCount
 from outrider.bench.forecast import cost_ratio, leviathan, predicted_speedup
+from outrider.bench.table import CostTable
 from outrider.bench.totals import Totals, add_records
-from outrider.engine.costs import PassCosts
 
-COSTS = PassCosts.measured([(1, 100.0, 0.2, 1), (4, 400.0, 0.3, 1), (4, 400.0, 0.5, 4)])
+COSTS = CostTable(
+    CostPoint("float32", batch, 100, rows, seconds)
+    for batch, rows, seconds in ((1, 1, 0.2), (1, 4, 0.3), (4, 1, 0.5))
+)
 """By this table, four rows cost one and a half times what one costs."""
 
 
@@ -21,24 +24,28 @@ def plain_totals(tokens: int = 21) -> Totals:
     return Totals(tokens, counters.prefill_s + counters.score_s + counters.host_s, counters)
 
 
-def drafted_totals(rounds: int, rows: int, draft_s: float = 0.0, tokens: int = 21) -> Totals:
+def drafted_totals(
+    rounds: int, rows: int, *, draft_s: float = 0.0, host_s: float = 0.0, tokens: int = 21
+) -> Totals:
     passes = (PassCount(1, rows, rounds, 100.0 * rows * rounds, 9.0),)
-    counters = Counters(rounds=rounds + 1, draft_s=draft_s, score_s=9.0, passes=passes)
-    return Totals(tokens, 9.0 + draft_s, counters)
+    counters = Counters(
+        rounds=rounds + 1, draft_s=draft_s, host_s=host_s, score_s=9.0, passes=passes
+    )
+    return Totals(tokens, 9.0 + draft_s + host_s, counters)
 
 
 def test_a_speedup_is_foretold_by_the_costs_of_the_passes_that_were_made() -> None:
     """Plain: 0.2 to read, 20 passes of 0.1, 0.21 for the host. Here 10 passes of 1.5 times 0.1."""
-    expected = (0.2 + 2.0 + 0.21) / (0.2 + 10 * 0.15 + 0.105)
+    expected = (0.2 + 2.0 + 0.21) / (0.2 + 10 * 0.15)
     assert predicted_speedup(drafted_totals(10, 4), plain_totals(), COSTS) == pytest.approx(
         expected
     )
 
 
-def test_time_spent_drafting_is_part_of_what_is_foretold() -> None:
-    expected = (0.2 + 2.0 + 0.21) / (0.2 + 10 * 0.15 + 0.105 + 0.7)
-    found = predicted_speedup(drafted_totals(10, 4, draft_s=0.7), plain_totals(), COSTS)
-    assert found == pytest.approx(expected)
+def test_time_of_drafting_and_of_the_host_is_part_of_what_is_foretold() -> None:
+    expected = (0.2 + 2.0 + 0.21) / (0.2 + 10 * 0.15 + 0.3 + 0.7)
+    found = drafted_totals(10, 4, draft_s=0.7, host_s=0.3)
+    assert predicted_speedup(found, plain_totals(), COSTS) == pytest.approx(expected)
 
 
 def test_how_long_passes_really_took_plays_no_part() -> None:
@@ -51,7 +58,8 @@ def test_how_long_passes_really_took_plays_no_part() -> None:
 
 
 def test_a_table_of_another_moment_counts_for_its_proportions_alone() -> None:
-    twice = PassCosts.measured([(1, 100.0, 0.4, 1), (4, 400.0, 0.6, 1)])
+    points = [CostPoint("float32", 1, 100, rows, seconds) for rows, seconds in ((1, 0.4), (4, 0.6))]
+    twice = CostTable(points)
     found = [predicted_speedup(drafted_totals(10, 4), plain_totals(), c) for c in (COSTS, twice)]
     assert found[0] == pytest.approx(found[1])
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from bench_fakes import PLAIN, SUFFIX, make_record, open_log, plain_counters
 
-from outrider.bench.base import CostPoint, Counters, PassCount
-from outrider.bench.log import FILE
+from outrider.bench.base import CostPoint, Counters, Failure, PassCount
+from outrider.bench.log import FILE, Log
 from outrider.bench.plan import TurnKey
 from outrider.errors import LoadError, OptionError
 
@@ -45,6 +45,26 @@ def test_everything_is_read_back_as_it_was(tmp_path: Path) -> None:
         assert log.costs == [POINT]
         assert log.versions == {"vllm": "0.32.0"}
         assert log.done == {TurnKey.of(record) for record in records}
+
+
+def test_a_log_is_read_with_the_setup_and_the_failures_of_its_last_run(tmp_path: Path) -> None:
+    for error in ("not there", "not yet"):
+        with open_log(tmp_path) as log:
+            log.add_failure(Failure(SUFFIX, error, "wait"))
+            setup = log.setup
+    found = Log.read(tmp_path)
+    assert found.failures == [Failure(SUFFIX, "not yet", "wait")]
+    assert found.setup.to_dict() == setup.to_dict()
+    assert [prompt.ids for prompt in found.setup.plan.prompts] == [(), ()]
+    assert found.run == 2
+
+
+def test_a_folder_without_a_log_or_with_nothing_measured_is_one_error(tmp_path: Path) -> None:
+    with pytest.raises(LoadError, match="cannot read the benchmark records"):
+        Log.read(tmp_path)
+    open_log(tmp_path).close()
+    with pytest.raises(OptionError, match="has measured nothing yet"):
+        Log.read(tmp_path)
 
 
 def test_a_run_counts_once_it_has_measured_something(tmp_path: Path) -> None:

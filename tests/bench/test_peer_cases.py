@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from outrider.bench.base import Case
-from outrider.bench.peers import PEERS, peer_cases, plan_peer
+from outrider.bench.peers import PEERS, plan_peer
 from outrider.bench.peers.kinds import find_kind
 from outrider.errors import OptionError
 
@@ -38,10 +38,8 @@ def test_every_mode_of_a_peer_is_a_case_that_begins_with_plain_decoding(name: st
 
 
 def test_temperatures_and_batches_are_each_with_each() -> None:
-    cases = peer_cases(
-        "openvino", temperatures=(0.0, 1.0), batches=(1, 4), weights="float32", draft_model=None
-    )
-    assert cases == tuple(
+    found = plan("openvino", temperatures=(0.0, 1.0), batches=(1, 4))
+    assert found.cases == tuple(
         Case(mode, "openvino", "float32", temperature=temperature, batch=batch)
         for mode in ("none", "prompt-lookup")
         for temperature in (0.0, 1.0)

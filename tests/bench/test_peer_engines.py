@@ -5,10 +5,11 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
+from bench_fakes import build_peer
 
 from outrider import load
 from outrider.bench.base import Case
-from outrider.bench.peers import PEERS, PeerError, build_peer
+from outrider.bench.peers import PEERS, PeerError
 from outrider.bench.peers.environment import find_python
 from outrider.bench.peers.kinds import find_kind
 

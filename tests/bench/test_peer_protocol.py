@@ -8,7 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from outrider.bench.peers.adapters.protocol import cut_at_end, describe, peak_memory
+from outrider.bench.peers.adapters.protocol import (
+    cut_at_end,
+    describe,
+    peak_memory,
+    reset_peak_memory,
+)
 from outrider.bench.peers.environment import PeerError
 from outrider.bench.peers.process import ADAPTERS, PeerProcess
 
@@ -105,6 +110,17 @@ def test_an_answer_ends_with_the_first_end_of_text() -> None:
 def test_errors_without_words_have_a_name() -> None:
     assert describe(KeyError()) == "KeyError"
     assert describe(ValueError("a\n  b")) == "ValueError: a b"
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="Linux alone can")
+def test_what_was_held_before_is_no_part_of_the_peak() -> None:
+    ballast = bytearray(2**28)
+    held = peak_memory()
+    del ballast
+    reset_peak_memory()
+    found = peak_memory()
+    assert held is not None and found is not None
+    assert found < held - 2**27
 
 
 def test_memory_is_that_of_this_process() -> None:

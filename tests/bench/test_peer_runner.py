@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bench_fakes import build_peer
 from fake_peer import TRICKS, VERSIONS
 
 from outrider import load
 from outrider.bench.base import Case, Counters
-from outrider.bench.peers import PeerError, PeerRunner, build_peer, runner
+from outrider.bench.peers import LoadedPeer, PeerError, PeerOptions, PeerRunner, loaded
 from outrider.bench.peers.facts import Facts, read_facts
 from outrider.errors import LoadError, OptionError
 from support.files import save_tiny_model
@@ -34,7 +35,7 @@ def faked(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def put(how: str) -> None:
         command = [sys.executable, str(FAKE), how]
-        monkeypatch.setattr(runner, "adapter_command", lambda python, adapter: command)
+        monkeypatch.setattr(loaded, "adapter_command", lambda python, adapter: command)
 
     return put
 
@@ -93,7 +94,7 @@ def test_threads_are_as_many_as_here_and_all_libraries_are_told(
     faked("well")
     with started(case(), target=str(target)) as peer:
         assert json.loads(peer.versions()["said"])["threads"] == 5
-    variables = runner._environment(5, 3 * 2**30)
+    variables = loaded._environment(5, 3 * 2**30)
     assert {variables[f"{name}_NUM_THREADS"] for name in ("OMP", "MKL", "OPENBLAS")} == {"5"}
     assert variables["VLLM_CPU_KVCACHE_SPACE"] == "3"
 
@@ -160,13 +161,54 @@ def test_what_cannot_be_is_refused_before_anything_is_started(target: Path) -> N
         build_peer(case(), target="./nowhere").start()
 
 
-def test_logs_are_kept_by_case(faked: Any, target: Path, tmp_path: Path) -> None:
+def test_logs_are_kept_by_mode(faked: Any, target: Path, tmp_path: Path) -> None:
     faked("well")
     with started(case(batch=4), target=str(target), log_folder=tmp_path / "logs"):
         pass
     assert [path.name for path in (tmp_path / "logs").iterdir()] == [
-        "transformers-none-float32-t0-b4.log"
+        "transformers-none-float32.log"
     ]
+
+
+def test_cases_share_a_process_that_ends_with_its_last_user(faked: Any, target: Path) -> None:
+    faked("well")
+    shared = LoadedPeer(case(), PeerOptions(str(target), batch=4))
+    warm, many = (PeerRunner(one, shared) for one in (case(temperature=1.0), case(batch=4)))
+    assert not warm.is_ready
+    warm.start()
+    assert many.is_ready
+    many.start()
+    warm.close()
+    warm.close()
+    assert many.decode(PROMPTS, max_new_tokens=3, seed=7).answers == ((5, 6, 7), (9, 10, 11))
+    many.close()
+    assert not warm.is_ready
+
+
+def test_a_process_that_died_is_loaded_again_for_another_case(faked: Any, target: Path) -> None:
+    faked("dies decoding")
+    shared = LoadedPeer(case(), PeerOptions(str(target)))
+    one, other = (PeerRunner(case(temperature=t), shared) for t in (0.0, 1.0))
+    one.start()
+    other.start()
+    with pytest.raises(PeerError, match="ended with exit code 3"):
+        one.decode(PROMPTS, max_new_tokens=3, seed=7)
+    one.close()
+    assert not other.is_ready
+    faked("well")
+    other.start()
+    assert other.decode(PROMPTS, max_new_tokens=3, seed=7).answers == ((5, 6, 7), (9, 10, 11))
+    other.close()
+
+
+def test_a_peer_that_memory_has_no_room_for_is_not_started(
+    faked: Any, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faked("well")
+    monkeypatch.setattr(loaded, "available_memory", lambda device: 1000)
+    with pytest.raises(PeerError, match=r"0\.0 GiB are free") as raised:
+        build_peer(case(), target=str(target)).start()
+    assert "--peer-processes" in raised.value.advice
 
 
 def test_facts_are_those_outrider_decodes_by(target: Path) -> None:

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from bench_fakes import NGRAM, PLAIN, SUFFIX, make_plan
 
+from outrider.bench.base import Case
 from outrider.bench.plan import unique_names
 
 
@@ -62,6 +63,21 @@ def test_cases_of_one_temperature_and_batch_are_compared_with_each_other() -> No
     plan = make_plan(PLAIN, warm, SUFFIX, many)
     assert plan.settings() == ((PLAIN, SUFFIX), (warm,), (many,))
     assert plan.tasks == ("chat", "edit")
+
+
+def test_processes_are_told_by_mode_and_weights_and_held_in_shifts() -> None:
+    peers = [
+        Case(mode, "vllm", weights, batch=batch)
+        for mode in ("none", "ngram")
+        for weights in ("float32", "bfloat16")
+        for batch in (1, 4)
+    ]
+    plan = make_plan(PLAIN, *peers, SUFFIX)
+    assert len(plan.processes) == 4
+    assert plan.shifts() == (plan,)
+    first, second = (one.cases for one in replace(plan, most_processes=3).shifts())
+    assert first == (PLAIN, *peers[:6], SUFFIX)
+    assert second == tuple(peers[6:])
 
 
 def test_names_are_told_apart() -> None:

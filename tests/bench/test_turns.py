@@ -175,18 +175,38 @@ def test_every_setting_is_tried_before_any_is_repeated(tmp_path: Path) -> None:
     assert [(r.repeat, r.case.batch) for r in records] == [(0, 1), (0, 2), (1, 1), (1, 2)]
 
 
-def test_peers_are_closed_before_the_next_setting_and_ours_are_kept(tmp_path: Path) -> None:
-    """A peer holds a model of its own; ours share one, and what they have learnt is kept."""
+def test_what_was_loaded_is_kept_through_all_settings_and_repeats(tmp_path: Path) -> None:
     peer = Case("theirs", engine="vllm")
     cases = (PLAIN, peer, replace(PLAIN, batch=2), replace(peer, batch=2))
     bench = Bench(tmp_path, make_plan(*cases, tasks=("chat",), repeats=2))
     bench.run()
-    assert bench.events.count("start none") == 2
-    assert bench.events.count("start theirs") == 4
-    first_end = bench.events.index("close theirs")
-    assert bench.events[:first_end].count("start theirs") == 1
+    assert [bench.events.count(f"start {name}") for name in ("none", "theirs")] == [2, 2]
+    assert all(event.startswith("close") for event in bench.events[-4:])
     with open_log(tmp_path) as log:
         assert log.versions == {"vllm": "1.0", "torch (vllm)": "2"}
+
+
+def test_no_more_processes_are_held_than_allowed_and_each_is_loaded_once(tmp_path: Path) -> None:
+    peers = [Case(name, engine="vllm") for name in ("one", "two", "three")]
+    plan = make_plan(PLAIN, *peers, tasks=("chat",), repeats=2)
+    bench = Bench(tmp_path, replace(plan, most_processes=2))
+    assert len(bench.run()) == 8
+    held = most = 0
+    for event in bench.events:
+        held += (event.startswith("start") - event.startswith("close")) * ("none" not in event)
+        most = max(most, held)
+    assert (held, most) == (0, 2)
+    assert [bench.events.count(f"start {peer.drafter}") for peer in peers] == [1, 1, 1]
+    assert bench.events.index("start three") > bench.events.index("close two")
+
+
+def test_a_case_whose_process_ended_is_started_again(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, make_plan(PLAIN, tasks=("chat",), repeats=2))
+    runner = bench.build(PLAIN)
+    bench.build = lambda case: runner  # type: ignore[method-assign]
+    runner.ready = iter([False])
+    assert len(bench.run()) == 2
+    assert bench.events.count("start none") == 2
 
 
 def test_progress_counts_turns_and_tells_the_time_left(tmp_path: Path) -> None:

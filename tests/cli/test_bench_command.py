@@ -15,7 +15,7 @@ import torch
 from typer.testing import CliRunner, Result
 
 import outrider
-from outrider.bench import benchmark, own
+from outrider.bench import benchmark, outcome, own, reports
 from outrider.bench.base import Case, Failure, Report, Row, Spread
 from outrider.bench.benchmark import Benchmark
 from outrider.cli.main import app
@@ -138,6 +138,7 @@ def test_every_option_reaches_the_library(run: Command, asked: list[Any], tmp_pa
         "--weights=float32,bfloat16,int8",
         "--peers=transformers",
         "--peer-python=transformers=/env/python",
+        "--peer-processes=2",
         "--device=cpu",
         "--numerics=invariant",
         "--no-compile",
@@ -155,11 +156,52 @@ def test_every_option_reaches_the_library(run: Command, asked: list[Any], tmp_pa
     assert [one.text for one in options.alternatives] == ["none", "suffix+ngram"]
     assert (options.temperatures, options.batches) == ((0.0, 0.5), (1, 4))
     assert (options.rules, options.repeats, options.max_minutes) == (("match", "block"), 5, 2.0)
+    assert options.peer_processes == 2
     assert [prompt.prompt for prompt in made.workload] == ["One"]
     assert made.workload_name == "prompts.jsonl"
     assert [one.weights for one in made.own] == ["float32", "bfloat16", "int8"]
     assert made.own[0].options == {"compile": False, "trust_remote_code": False}
     assert {case.engine for case in made.peers.cases} == {"transformers"}
+
+
+def test_reports_are_written_anew_without_loading_anything(
+    run: Command, asked: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(folder: Path) -> Report:
+        asked.append(folder)
+        return REPORT
+
+    monkeypatch.setattr(outcome, "read_outcome", read)
+    result = CliRunner().invoke(app, ["bench", "--report-only", str(tmp_path), "--json"])
+    assert result.exit_code == 0, result.output
+    assert asked == [tmp_path]
+    assert (tmp_path / "report.md").exists()
+    assert json.loads(result.stdout) == json.loads((tmp_path / "results.json").read_text())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "--out DIR is needed"),
+        (["--report-only", "x", "--out", "y"], "leave out --out"),
+        (["--report-only", "x", "--max-new-tokens", "128"], "leave out --max-new-tokens"),
+        (["--report-only", "x", "--json", "--limit=1"], "leave out --limit"),
+    ],
+)
+def test_either_something_is_measured_or_reports_are_written_anew(
+    arguments: list[str], message: str
+) -> None:
+    result = CliRunner().invoke(app, ["bench", *arguments])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert message in result.stderr
+
+
+def test_a_page_that_cannot_be_written_is_told_before_anything_is_measured(
+    run: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reports, "find_spec", lambda name: None)
+    told = run().stderr
+    assert told.index("needs plotly") < told.index("loading smollm2-135m")
 
 
 def test_json_is_what_results_json_holds(run: Command, tmp_path: Path) -> None:
@@ -193,6 +235,7 @@ def test_a_case_that_failed_is_told_and_is_a_failure(run: Command) -> None:
         ["--batch=1,x"],
         ["--rules=luck"],
         ["--repeats=0"],
+        ["--peer-processes=0"],
         ["--weights=float32", "--dtype=float32"],
         ["--weights=float8"],
         ["--peers=luck"],

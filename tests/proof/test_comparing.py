@@ -67,6 +67,18 @@ def test_equal_answers_pass_and_are_counted() -> None:
     assert (check.counts["answers"], check.counts["tokens"]) == (2, 16)
 
 
+def test_log_probabilities_that_are_missing_are_a_fault() -> None:
+    comparer = Comparer(loaded())
+    asked = question(logprobs=2)
+    (plain,) = comparer.plainly([asked])
+    assert judged(comparer, asked, plain, plain).passed
+    bare = replace(plain, tokens=tuple(replace(token, logprobs=None) for token in plain.tokens))
+    check = judged(comparer, asked, plain, bare)
+    assert check.faults == (
+        f"x, q: log-probabilities of 0 tokens, plain decoding has {len(plain.token_ids)}",
+    )
+
+
 def test_a_token_that_differs_is_a_fork_with_its_margin_and_no_tie() -> None:
     comparer = Comparer(loaded())
     (plain,) = comparer.plainly([question()])

@@ -97,6 +97,16 @@ def test_faults_come_before_forks_and_ties_last() -> None:
     assert findings(replace(PROOF, checks=CHECKS[1:3])) == []
 
 
+def test_a_drafter_that_drafted_nothing_is_named() -> None:
+    silent = Check("identity", "ngram, up to 4, match", {"answers": 4, "tokens": 9, "drafted": 0})
+    expected = (
+        "note: ngram, up to 4, match drafted nothing, and so shows no more than plain decoding"
+    )
+    assert expected in findings(replace(PROOF, checks=(silent,)))
+    drafting = replace(silent, counts={**silent.counts, "drafted": 1})
+    assert findings(replace(PROOF, checks=(drafting,))) == []
+
+
 def test_a_report_is_written_at_once_or_not_at_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,6 +51,11 @@ class PassCount:
     """Context tokens that the rows looked at, over all these passes."""
     seconds: float
 
+    @property
+    def context(self) -> float:
+        """Tokens of context that a row looked at, on average."""
+        return self.attended / self.count / self.rows
+
 
 @dataclass(frozen=True, slots=True)
 class Counters:
@@ -106,6 +111,11 @@ class Runner(ABC):
     """Decodes prompts in one case. Made ready once, then asked in turns with others."""
 
     case: Case
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it can decode, once it was started: a process may have ended meanwhile."""
+        return True
 
     @abstractmethod
     def start(self) -> None:

@@ -1,4 +1,4 @@
-"""A whole benchmark: what is compared, the measuring, and the report that comes of it."""
+"""A whole benchmark: what is compared, and the measuring of it."""
 
 from __future__ import annotations
 
@@ -6,22 +6,21 @@ import hashlib
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from outrider.bench.base import Case, CostPoint, Report, Runner
+from outrider.bench.base import Case, Report, Runner
 from outrider.bench.contestants import NO_PEERS, Contestants
-from outrider.bench.figures import build_rows, plain_of
 from outrider.bench.log import Log
-from outrider.bench.notes import find_notes
 from outrider.bench.options import BenchOptions
-from outrider.bench.own import OwnRunner, OwnTarget, pass_costs
+from outrider.bench.outcome import build_report
+from outrider.bench.own import OwnRunner, OwnTarget
 from outrider.bench.pace import Progress, Step
 from outrider.bench.plan import BenchPrompt, Plan, unique_names
-from outrider.bench.reasons import why
+from outrider.bench.setup import Setup
 from outrider.bench.turns import TurnTaker
 from outrider.engine.measure import Clock
 from outrider.engine.request import check_prompt
@@ -57,7 +56,7 @@ class Benchmark:
         """
         plan = self.plan()
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        with Log.open(folder, self._made_with(plan), now=now) as log:
+        with Log.open(folder, self._made_with(plan), self._setup(plan), now=now) as log:
             self._measure_costs(log)
             taker = TurnTaker(
                 plan,
@@ -68,7 +67,8 @@ class Benchmark:
                 progress=self.progress,
             )
             had_time = taker.run()
-            return self._report(plan, log, taker, had_time)
+            failures = tuple(taker.failures.values())
+            return build_report(log, failures, None if had_time else self.options.max_minutes)
 
     def plan(self) -> Plan:
         """Return what is to be done; raises OptionError and PromptError."""
@@ -81,6 +81,18 @@ class Benchmark:
             prompts=self._prompts(),
             repeats=self.options.repeats,
             max_new_tokens=self.options.max_new_tokens,
+            most_processes=self.options.peer_processes,
+        )
+
+    def _setup(self, plan: Plan) -> Setup:
+        return Setup(
+            target=self.target,
+            workload=self.workload_name,
+            plan=plan,
+            command=self.command,
+            machine=self._machine(),
+            passes=tuple(one.description for one in self.own),
+            notes=self.peers.notes,
         )
 
     def _prompts(self) -> tuple[BenchPrompt, ...]:
@@ -142,48 +154,6 @@ class Benchmark:
                 )
                 log.add_costs(points)
             one.points = points
-
-    def _report(self, plan: Plan, log: Log, taker: TurnTaker, had_time: bool) -> Report:
-        by_weights: dict[str, list[CostPoint]] = {}
-        for point in log.costs:
-            by_weights.setdefault(point.weights, []).append(point)
-        costs = {weights: pass_costs(points) for weights, points in by_weights.items()}
-        failed = set(taker.failures)
-        kept = replace(plan, cases=tuple(case for case in plan.cases if case not in failed))
-        rows = build_rows(kept, log.records, costs)
-        plain = {(row.case, row.task): row for row in rows}
-        explained = tuple(
-            replace(
-                row,
-                why=why(
-                    row,
-                    plain.get((plain_of(row.case), row.task)),
-                    by_weights.get(row.case.weights, []),
-                ),
-            )
-            for row in rows
-        )
-        unlike = {(one.case.label, one.error): one for one in reversed(taker.failures.values())}
-        return Report(
-            target=self.target,
-            workload=self.workload_name,
-            prompts=len(plan.prompts),
-            tasks=plan.tasks,
-            max_new_tokens=plan.max_new_tokens,
-            repeats=plan.repeats,
-            command=self.command,
-            started=log.started,
-            machine=self._machine(),
-            rows=explained,
-            costs=tuple(log.costs),
-            failures=tuple(reversed(unlike.values())),
-            versions=log.versions,
-            notes=(
-                *(one.description for one in self.own),
-                *find_notes(plan, log, None if had_time else self.options.max_minutes),
-                *self.peers.notes,
-            ),
-        )
 
 
 def _digest(values: Any) -> str:

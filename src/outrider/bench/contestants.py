@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from outrider.bench.base import Case, Runner
 from outrider.bench.options import BenchOptions
-from outrider.bench.peers import PEERS, build_peer, plan_peer
+from outrider.bench.peers import PEERS, LoadedPeer, PeerOptions, PeerRunner, plan_peer
+from outrider.bench.plan import process_of
 from outrider.bench.weights import split_suffix
 from outrider.bundled import bundled_head
 from outrider.drafters.spec import DrafterSpec
@@ -77,44 +77,48 @@ def find_peers(
         for name in names
         for kind in weights
     ]
-    build = partial(
-        _build,
+    cases = tuple(case for plan in plans for case in plan.cases)
+    common = PeerOptions(
         target=model,
         draft_model=draft_model,
         head=head,
         device=device,
-        pythons=pythons,
-        folder=folder,
+        log_folder=folder / LOGS,
     )
     return Contestants(
-        cases=tuple(case for plan in plans for case in plan.cases),
-        build=build,
+        cases=cases,
+        build=_Peers(cases, common, pythons).runner,
         notes=tuple(dict.fromkeys(note for plan in plans for note in plan.notes)),
         made_with={"peers": ",".join(names)},
     )
 
 
-def _build(
-    case: Case,
-    context: int,
-    *,
-    target: str,
-    draft_model: str | None,
-    head: str | None,
-    device: str,
-    pythons: Mapping[str, Path],
-    folder: Path,
-) -> Runner:
-    return build_peer(
-        case,
-        target=target,
-        draft_model=draft_model,
-        head=head,
-        python=pythons.get(case.engine),
-        context=context,
-        device=device,
-        log_folder=folder / LOGS,
-    )
+class _Peers:
+    """The peers that cases share: one for each mode and type of weights."""
+
+    def __init__(
+        self, cases: Sequence[Case], common: PeerOptions, pythons: Mapping[str, Path]
+    ) -> None:
+        self._common = common
+        self._pythons = pythons
+        self._peers: dict[Case | None, LoadedPeer] = {}
+        self._batches: dict[Case | None, int] = {}
+        for case in cases:
+            of = process_of(case)
+            self._batches[of] = max(case.batch, self._batches.get(of, 1))
+
+    def runner(self, case: Case, context: int) -> Runner:
+        """Return the runner of a case, for so many tokens of a prompt and its answer at most."""
+        of = process_of(case)
+        if of not in self._peers:
+            options = replace(
+                self._common,
+                python=self._pythons.get(case.engine),
+                context=context,
+                batch=self._batches[of],
+            )
+            self._peers[of] = LoadedPeer(case, options)
+        return PeerRunner(case, self._peers[of])
 
 
 def _named(options: BenchOptions, kind: str) -> str | None:

@@ -11,16 +11,16 @@ from typing import Any
 from outrider.bench.base import ALL, OWN, PLAIN, Case, Record, Row, Spread
 from outrider.bench.forecast import cost_ratio, leviathan, predicted_speedup
 from outrider.bench.plan import Plan, TurnKey
+from outrider.bench.table import CostTable
 from outrider.bench.totals import Totals, add_records
 from outrider.difference import find_difference
-from outrider.engine.costs import PassCosts
 
 _SAME_WEIGHTS = ("float32", "bfloat16", "float16")
 """Types in which a peer holds the very weights that outrider does; others it rounds its own way."""
 
 
 def build_rows(
-    plan: Plan, records: Sequence[Record], costs: Mapping[str, PassCosts]
+    plan: Plan, records: Sequence[Record], costs: Mapping[str, CostTable]
 ) -> tuple[Row, ...]:
     """Return the rows of every case that has records: the whole workload first, then each task.
 
@@ -95,7 +95,7 @@ def _row(
     mine: Sequence[Record],
     plain: Mapping[TurnKey, Record],
     own_plain: Mapping[TurnKey, Record] | None,
-    costs: PassCosts | None,
+    costs: CostTable | None,
 ) -> Row:
     total = add_records(mine)
     paired = [(record, plain[_key(record)]) for record in mine if _key(record) in plain]
@@ -198,7 +198,7 @@ def _counted(total: Totals) -> dict[str, Any]:
     return found
 
 
-def _foretold(found: Totals, plain: Totals, costs: PassCosts | None) -> dict[str, Any]:
+def _foretold(found: Totals, plain: Totals, costs: CostTable | None) -> dict[str, Any]:
     """Return what the parts of the rounds foretell."""
     counters, other = found.counters, plain.counters
     if counters is None or other is None:

@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 from outrider.bench.base import Counters
+from outrider.bench.table import CostTable
 from outrider.bench.totals import Totals
-from outrider.engine.costs import PassCosts
 
 
-def predicted_speedup(found: Totals, plain: Totals, costs: PassCosts) -> float | None:
+def predicted_speedup(found: Totals, plain: Totals, costs: CostTable) -> float | None:
     """Return the speedup that a table of costs foretells for the rounds that were made.
 
     The passes count with what the table says their rows take, next to what it says of plain
-    decoding's own; how long those took in the same run sets its scale. Reading prompts and the
-    host's part of a round take what they take in plain decoding, drafting what it took. None where
+    decoding's own; how long those took in the same run sets its scale. Reading prompts takes what
+    it takes in plain decoding, drafting and the host what they took: the host's time has a part by
+    the answer and one by the node, and does not follow from that of plain decoding. None where
     passes were not counted.
     """
     mine, other = found.counters, plain.counters
     if mine is None or other is None or not mine.passes or not other.passes:
         return None
     scale = other.score_s / _table_seconds(other, costs)
-    host_s = other.host_s / _num_passes(other) * _num_passes(mine)
     scoring_s = scale * _table_seconds(mine, costs)
-    seconds = other.prefill_s + scoring_s + mine.draft_s + host_s
+    seconds = other.prefill_s + scoring_s + mine.draft_s + mine.host_s
     return found.tokens / seconds / plain.rate
 
 
-def _table_seconds(counters: Counters, costs: PassCosts) -> float:
+def _table_seconds(counters: Counters, costs: CostTable) -> float:
     return sum(
-        one.count * costs.seconds(one.rows, one.attended / one.count, one.sequences)
+        one.count * costs.seconds(one.sequences, one.rows / one.sequences, one.context)
         for one in counters.passes
     )
 

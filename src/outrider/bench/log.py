@@ -7,9 +7,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from outrider.bench.base import Case, CostPoint, Counters, Decoded, PassCount, Record
+from outrider.bench.base import CostPoint, Failure, Record
+from outrider.bench.parse import parse
 from outrider.bench.plan import TurnKey
-from outrider.journal import Journal, parse_ids, read_journal
+from outrider.bench.setup import Setup
+from outrider.errors import OptionError
+from outrider.journal import Journal, read_journal
 
 FILE = "records.jsonl"
 _KIND = "benchmark records"
@@ -20,6 +23,7 @@ class _Start:
     """The command was started."""
 
     when: str
+    setup: Setup
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,39 +40,60 @@ class _Versions:
     versions: dict[str, str]
 
 
-_Entry: TypeAlias = Record | _Start | _Costs | _Versions
+_Entry: TypeAlias = Record | Failure | _Start | _Costs | _Versions
 
 
 @dataclass(slots=True)
 class Log:
     """All that was measured, in memory and in a journal; a context manager."""
 
-    journal: Journal
+    setup: Setup
+    """That of this run."""
     now: str
     """When this run was started, as an ISO date and time."""
+    journal: Journal | None = None
+    """None for a log that is only read."""
     starts: list[str] = field(default_factory=list)
     """When the runs before it were that measured anything."""
     records: list[Record] = field(default_factory=list)
     costs: list[CostPoint] = field(default_factory=list)
     versions: dict[str, str] = field(default_factory=dict)
     done: set[TurnKey] = field(default_factory=set)
+    failures: list[Failure] = field(default_factory=list)
+    """Those of the last run that measured anything: each run tries again what failed."""
     _has_begun: bool = False
 
     @classmethod
-    def open(cls, folder: Path, made_with: Mapping[str, Any], *, now: str) -> Log:
+    def open(cls, folder: Path, made_with: Mapping[str, Any], setup: Setup, *, now: str) -> Log:
         """Begin a log in a folder, or go on with the one there; `now` is an ISO date and time.
 
         Raises OptionError if it was made with something else (the difference is named), and
         LoadError if it is damaged.
         """
         path = folder / FILE
-        log = cls(Journal(path, _KIND, made_with), now)
+        log = cls(setup, now, Journal(path, _KIND, made_with))
         try:
             for entry in read_journal(path, _KIND, _parse):
                 log._take(entry)
         except BaseException:
             log.close()
             raise
+        return log
+
+    @classmethod
+    def read(cls, folder: Path) -> Log:
+        """Read the log in a folder, with the setup of its last run.
+
+        Raises LoadError for a folder without one, or a damaged one, and OptionError for one that
+        holds nothing yet.
+        """
+        entries = list(read_journal(folder / FILE, _KIND, _parse))
+        starts = [entry for entry in entries if isinstance(entry, _Start)]
+        if not starts:
+            raise OptionError(f"the benchmark in {str(folder)!r} has measured nothing yet")
+        log = cls(starts[-1].setup, starts[-1].when)
+        for entry in entries:
+            log._take(entry)
         return log
 
     @property
@@ -94,9 +119,14 @@ class Log:
         if versions.items() - self.versions.items():
             self._add(_Versions(dict(versions)), {"versions": dict(versions)})
 
+    def add_failure(self, failure: Failure) -> None:
+        """Keep what went wrong with a case."""
+        self._add(failure, {"failure": asdict(failure)})
+
     def close(self) -> None:
         """Close the journal."""
-        self.journal.__exit__()
+        if self.journal is not None:
+            self.journal.__exit__()
 
     def __enter__(self) -> Log:
         return self
@@ -105,10 +135,11 @@ class Log:
         self.close()
 
     def _add(self, entry: _Entry, values: Mapping[str, Any]) -> None:
+        assert self.journal is not None, "this log is only read"
         if not self._has_begun:  # a run that measured nothing leaves no trace
             self._has_begun = True
-            self.journal.append({"start": {"when": self.now}})
-            self._take(_Start(self.now))
+            self.journal.append({"start": {"when": self.now, "setup": self.setup.to_dict()}})
+            self._take(_Start(self.now, self.setup))
         self.journal.append(values)
         self._take(entry)
 
@@ -117,8 +148,11 @@ class Log:
             case Record():
                 self.records.append(entry)
                 self.done.add(TurnKey.of(entry))
+            case Failure():
+                self.failures.append(entry)
             case _Start():
                 self.starts.append(entry.when)
+                self.failures.clear()
             case _Costs():
                 self.costs.extend(entry.points)
             case _Versions():
@@ -130,35 +164,13 @@ def _parse(values: Mapping[str, Any]) -> _Entry:
     ((kind, content),) = dict(values).items()
     match kind:
         case "start":
-            return _Start(content["when"])
+            return parse(_Start, content, kind)
         case "costs":
-            return _Costs(tuple(CostPoint(**point) for point in content))
+            return parse(_Costs, {"points": content}, kind)
         case "versions":
-            return _Versions(dict(content))
+            return parse(_Versions, {"versions": content}, kind)
         case "record":
-            return parse_record(content)
+            return parse(Record, content, kind)
+        case "failure":
+            return parse(Failure, content, kind)
     raise ValueError(f"unknown entry {kind!r}")
-
-
-def parse_record(values: Mapping[str, Any]) -> Record:
-    """Read what `asdict` made of a record; raises KeyError, TypeError or ValueError."""
-    decoded = values["decoded"]
-    found = decoded["counters"]
-    return Record(
-        **dict(values)
-        | {
-            "case": Case(**values["case"]),
-            "prompts": tuple(values["prompts"]),
-            "decoded": Decoded(
-                answers=tuple(parse_ids(ids) for ids in decoded["answers"]),
-                seconds=float(decoded["seconds"]),
-                counters=None if found is None else _parse_counters(found),
-            ),
-        }
-    )
-
-
-def _parse_counters(values: Mapping[str, Any]) -> Counters:
-    lists = {name: tuple(values[name]) for name in ("proposed_at", "attempted_at", "accepted_at")}
-    passes = tuple(PassCount(**one) for one in values["passes"])
-    return Counters(**dict(values) | lists | {"passes": passes})

@@ -44,7 +44,7 @@ class Meter:
 
     def score(self, rows: Sequence[Rows], layers: Sequence[int] = ()) -> ScoredRows:
         """Run a pass of the target, and take note of it."""
-        contexts = [self._target.cached(part.sequence) + len(part.pending) for part in rows]
+        contexts = [self._target.cached(part.sequence) for part in rows]
         scored = self._target.score(rows, layers)
         for part in rows:
             if part.tree.tokens:

@@ -3,31 +3,53 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from outrider.bench.base import OWN, PLAIN, Case, Record
-from outrider.bench.log import Log
-from outrider.bench.plan import Plan, TurnKey
+from outrider.bench.plan import Plan, TurnKey, process_of
 
 
-def find_notes(plan: Plan, log: Log, ended_after: float | None) -> tuple[str, ...]:
-    """Return what is to be said; `ended_after` are the minutes after which time ran out."""
+def find_notes(
+    plan: Plan, records: Sequence[Record], ended_after: float | None = None
+) -> tuple[str, ...]:
+    """Return what is to be said; `ended_after` are the minutes after which time ran out.
+
+    `plan` is without the cases that failed.
+    """
     return (
-        *_time(plan, log, ended_after),
+        *_unfinished(plan, records, ended_after),
         *_filled(plan),
-        *_apart(log.records),
+        *_held(plan),
+        *_apart(records),
     )
 
 
-def _time(plan: Plan, log: Log, ended_after: float | None) -> Iterator[str]:
-    if ended_after is None:
+def _unfinished(plan: Plan, records: Sequence[Record], ended_after: float | None) -> Iterator[str]:
+    turns = plan.repeats * sum(len(plan.groups(case.batch)) for case in plan.cases)
+    taken = sum(record.case in plan.cases for record in records)
+    if taken < turns:
+        how = "It was stopped" if ended_after is None else f"Time ran out after {ended_after:g} min"
+        yield f"{how}, with {taken} of {turns} turns taken. The same command again goes on."
+
+
+def _held(plan: Plan) -> Iterator[str]:
+    """Say how many processes of peers there are, and which were not held beside plain decoding."""
+    processes = len(plan.processes)
+    if not processes:
         return
-    groups = sum(len(plan.groups(case.batch)) for case in plan.cases)
+    most = min(processes, plan.most_processes or processes)
     yield (
-        f"Time ran out after {ended_after:g} minutes, with {len(log.records)} of "
-        f"{plan.repeats * groups} turns taken. The same command again goes on."
+        f"Peers: {processes} processes, each loaded once a run, {most} held at a time; whoever has "
+        "no turn is stopped."
     )
+    late = [case for shift in plan.shifts()[1:] for case in shift.cases]
+    labels = dict.fromkeys(case.label for case in late if process_of(case) is not None)
+    if labels:
+        yield (
+            f"Not in turns with plain decoding, but after it, so that no more processes are held: "
+            f"{', '.join(labels)}."
+        )
 
 
 def _filled(plan: Plan) -> Iterator[str]:
@@ -42,7 +64,7 @@ def _filled(plan: Plan) -> Iterator[str]:
             )
 
 
-def _apart(records: list[Record]) -> Iterator[str]:
+def _apart(records: Sequence[Record]) -> Iterator[str]:
     """Name the cases that were not measured side by side with plain decoding.
 
     One turn so is what an interruption leaves, and says nothing.

@@ -25,6 +25,8 @@ class BenchOptions:
     max_new_tokens: int = 128
     repeats: int = 3
     max_minutes: float | None = None
+    peer_processes: int | None = None
+    """Most processes of peers that are held at a time; None: all that there are."""
 
     def __post_init__(self) -> None:
         for temperature in self.temperatures:
@@ -39,7 +41,10 @@ class BenchOptions:
         for name in ("temperatures", "batches", "rules"):
             _require_each_once(name, getattr(self, name))
         counts = [("batch", batch) for batch in self.batches]
-        for name, count in (*counts, ("repeats", self.repeats)):
+        counts.append(("repeats", self.repeats))
+        if self.peer_processes is not None:
+            counts.append(("peer_processes", self.peer_processes))
+        for name, count in counts:
             if count < 1:
                 raise OptionError(f"{name} is {count}; it must be an integer of at least 1")
         if self.max_minutes is not None and not self.max_minutes > 0:

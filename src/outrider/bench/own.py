@@ -111,7 +111,7 @@ class OwnTarget:
 def pass_costs(points: Sequence[CostPoint]) -> PassCosts:
     """Return what passes cost by the points that were measured."""
     return PassCosts.measured(
-        (p.computed, p.batch * p.rows * p.context, p.seconds, p.batch) for p in points
+        (p.computed, p.computed * p.context, p.seconds, p.batch) for p in points
     )
 
 

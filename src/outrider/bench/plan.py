@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from outrider.bench.base import Case, Record
+from outrider.bench.base import OWN, Case, Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +76,8 @@ class Plan:
     prompts: tuple[BenchPrompt, ...]
     repeats: int
     max_new_tokens: int
+    most_processes: int | None = None
+    """Of peers, that are held loaded at a time; None: all that there are."""
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -86,6 +88,27 @@ class Plan:
     def longest(self) -> int:
         """Most tokens of a prompt and its answer."""
         return max(len(prompt.ids) for prompt in self.prompts) + self.max_new_tokens
+
+    @property
+    def processes(self) -> tuple[Case, ...]:
+        """The processes of peers, each told by `process_of`."""
+        return tuple(dict.fromkeys(filter(None, map(process_of, self.cases))))
+
+    def shifts(self) -> tuple[Plan, ...]:
+        """Return plans to be carried out one after the other, none with more than `most_processes`.
+
+        outrider's own cases are in the first.
+        """
+        processes = self.processes
+        most = self.most_processes or len(processes)
+        if most >= len(processes):
+            return (self,)
+        shifts = [(None, *processes[:most])]
+        shifts += [processes[i : i + most] for i in range(most, len(processes), most)]
+        return tuple(
+            replace(self, cases=tuple(case for case in self.cases if process_of(case) in shift))
+            for shift in shifts
+        )
 
     def settings(self) -> tuple[tuple[Case, ...], ...]:
         """Return the cases that are compared with each other: those of a temperature and batch."""
@@ -118,6 +141,11 @@ class Plan:
             start = number % len(cases)
             order = (*cases[start:], *cases[:start])
             yield Round(repeat, tuple(Turn(case, repeat, group) for case in order))
+
+
+def process_of(case: Case) -> Case | None:
+    """Return what a case has in common with all that its process serves, None if it is ours."""
+    return None if case.engine == OWN else Case(case.drafter, case.engine, case.weights)
 
 
 def unique_names(names: Sequence[str]) -> tuple[str, ...]:

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from outrider.bench.base import OWN, Case, Failure, Record, Runner
+from outrider.bench.base import Case, Failure, Record, Runner
 from outrider.bench.log import Log
 from outrider.bench.pace import Pace, Progress
-from outrider.bench.plan import Plan, Round, Turn
+from outrider.bench.plan import Plan, Round, Turn, process_of
 from outrider.engine.measure import Clock
 from outrider.errors import OutriderError
 
@@ -74,30 +74,33 @@ class TurnTaker:
         ]
 
     def _take_all(self) -> None:
+        """Keep what was loaded through all repeats: of some peers it took minutes."""
+        for shift in self.plan.shifts():
+            self._take_shift(shift)
+            self._close([case for case in shift.cases if process_of(case) is not None])
+
+    def _take_shift(self, shift: Plan) -> None:
         """Go through the settings once a repeat: an early end leaves something of each."""
-        settings = self.plan.settings()
-        for repeat in range(self.plan.repeats):
-            for cases in settings:
-                rounds = list(self.plan.rounds(cases, repeat))
-                if not any(map(self._pending, rounds)):
-                    continue
+        for repeat in range(shift.repeats):
+            for cases in shift.settings():
+                rounds = list(shift.rounds(cases, repeat))
                 self._make_ready(cases, rounds)
                 for one in rounds:
                     self._take_round(one)
-                if len(settings) > 1:  # peers hold a model each; outrider's own share theirs
-                    self._close([case for case in cases if case.engine != OWN])
 
     def _make_ready(self, cases: Sequence[Case], rounds: Sequence[Round]) -> None:
         """Load and warm up whatever has turns to take: the first passes of a process are slow."""
         waiting = {turn.case for one in rounds for turn in self._pending(one)}
         for case in cases:
-            if case in waiting and case not in self._runners:
+            runner = self._runners.get(case)
+            if case in waiting and (runner is None or not runner.is_ready):
                 self._tell(f"starting {case.label}")
                 with self._guarded(case):
                     self._start(case, rounds[0])
 
     def _start(self, case: Case, first: Round) -> None:
-        runner = self._runners[case] = self.build(case)
+        runner = self._runners.get(case) or self.build(case)
+        self._runners[case] = runner
         runner.start()
         group = first.turns[0].group
         tokens = min(WARM_UP_TOKENS, self.plan.max_new_tokens)
@@ -138,7 +141,8 @@ class TurnTaker:
         try:
             yield
         except Exception as error:  # noqa: BLE001  whatever it is, the others go on
-            self.failures[case] = describe_failure(case, error)
+            self.failures[case] = failure = describe_failure(case, error)
+            self.log.add_failure(failure)
             self._pace.give_up(case)
             self._close([case])
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import typer
 from rich.console import Console
 
+from outrider.cli import bench_options as own
 from outrider.cli import options as cli
 from outrider.cli.bar import progress_bar
 from outrider.cli.chatter import chatter
@@ -20,6 +21,7 @@ from outrider.errors import OptionError
 
 if TYPE_CHECKING:
     from outrider.bench.base import Report
+    from outrider.bench.benchmark import Benchmark
     from outrider.bench.options import BenchOptions
     from outrider.bench.own import OwnTarget
     from outrider.bench.pace import Progress
@@ -28,78 +30,27 @@ if TYPE_CHECKING:
 _DEFAULT_DRAFTERS = "none,ngram,suffix"
 _WIDTH = 100
 
-ComparedOption = Annotated[
-    str,
-    typer.Option(
-        metavar="SPECS",
-        help="What to compare: drafters as for generate, with commas between them; + joins those "
-        "that decode together (suffix+eagle). Plain decoding is always among them.",
-    ),
-]
-TemperaturesOption = Annotated[
-    str, typer.Option(metavar="X,...", help="Sampling temperatures; 0 is greedy.")
-]
-BatchesOption = Annotated[
-    str, typer.Option(metavar="N,...", help="How many prompts are decoded together.")
-]
-RulesOption = Annotated[
-    str,
-    typer.Option(
-        metavar="RULE,...", help="How drafts are verified: match, rejection, block, traversal."
-    ),
-]
-WeightsOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="TYPE,...",
-        help="Weights to compare: float32, bfloat16, float16, int8; by default those that the "
-        "target is loaded with.",
-    ),
-]
-PeersOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME,...",
-        help="Other programs to compare with: transformers, vllm, llama.cpp, openvino.",
-    ),
-]
-PeerPythonOption = Annotated[
-    list[str] | None,
-    typer.Option(metavar="NAME=PATH", help="The Python that has a peer; repeatable."),
-]
-RepeatsOption = Annotated[
-    int, typer.Option(metavar="N", help="How often everything is decoded, for the spread.")
-]
-MaxMinutesOption = Annotated[
-    float | None,
-    typer.Option(
-        metavar="X", help="End after so many minutes of turns, and report what there is by then."
-    ),
-]
-OutOption = Annotated[
-    Path,
-    typer.Option(
-        metavar="DIR", help="Where records and reports go; a run that was stopped goes on there."
-    ),
-]
+_BESIDE_REPORT_ONLY = ("report_only", "as_json")
 
 
 def bench(
     ctx: typer.Context,
-    out: OutOption,
+    out: own.OutOption = None,
     target: cli.TargetOption = cli.DEFAULT_TARGET,
-    drafters: ComparedOption = _DEFAULT_DRAFTERS,
+    drafters: own.ComparedOption = _DEFAULT_DRAFTERS,
     workload: cli.WorkloadOption = None,
     limit: cli.LimitOption = None,
-    temperature: TemperaturesOption = "0",
-    batch: BatchesOption = "1",
-    rules: RulesOption = "match",
+    temperature: own.TemperaturesOption = "0",
+    batch: own.BatchesOption = "1",
+    rules: own.RulesOption = "match",
     max_new_tokens: cli.TokensEachOption = 128,
-    repeats: RepeatsOption = 3,
-    max_minutes: MaxMinutesOption = None,
-    weights: WeightsOption = None,
-    peers: PeersOption = None,
-    peer_python: PeerPythonOption = None,
+    repeats: own.RepeatsOption = 3,
+    max_minutes: own.MaxMinutesOption = None,
+    weights: own.WeightsOption = None,
+    peers: own.PeersOption = None,
+    peer_python: own.PeerPythonOption = None,
+    peer_processes: own.PeerProcessesOption = None,
+    report_only: own.ReportOnlyOption = None,
     dtype: cli.DtypeOption = None,
     device: cli.DeviceOption = None,
     offload_folder: cli.OffloadFolderOption = None,
@@ -116,57 +67,90 @@ def bench(
     Example: outrider bench --drafters suffix,eagle,suffix+eagle --out results
     """
     with chatter(), progress_bar() as progress:
-        from outrider.bench.alternatives import parse_alternatives
-        from outrider.bench.benchmark import Benchmark
-        from outrider.bench.contestants import check_peers, find_peers
-        from outrider.bench.options import BenchOptions
-        from outrider.bench.reports import write_reports
-        from outrider.workload.files import default_workload, limited, read_workload
+        from outrider.bench.reports import warn_of_missing, write_reports
 
-        options = BenchOptions(
-            alternatives=parse_alternatives(drafters),
-            temperatures=parse_list("temperature", temperature, float),
-            batches=parse_list("batch", batch, int),
-            rules=cast("tuple[Rule, ...]", parse_list("rules", rules, str)),
-            max_new_tokens=max_new_tokens,
-            repeats=repeats,
-            max_minutes=max_minutes,
-        )
-        asked = parse_list("peers", peers, str) if peers else ()
-        pythons = {name: Path(path) for name, path in parse_pairs("peer-python", peer_python or [])}
-        check_peers(asked, pythons)
-        prompts = default_workload() if workload is None else read_workload(workload)
-        prompts = limited(prompts, limit)
-        own = _load(target, options, weights, ctx.params, progress)
-        rivals = find_peers(
-            asked,
-            options,
-            target=target,
-            weights=[one.weights for one in own],
-            device=str(own[0].device),
-            pythons=pythons,
-            folder=out,
-        )
-        report = Benchmark(
-            target=target,
-            own=own,
-            options=options,
-            workload=prompts,
-            workload_name="built-in" if workload is None else workload.name,
-            peers=rivals,
-            command=shlex.join(["outrider", *sys.argv[1:]]),
-            progress=progress,
-        ).run(out)
-        files = write_reports(report, out)
+        folder = _folder(ctx)
+        if report_only is None:
+            warn_of_missing()
+            report = _benchmark(ctx.params, folder, progress).run(folder)
+        else:
+            from outrider.bench.outcome import read_outcome
+
+            report = read_outcome(folder)
+        files = write_reports(report, folder)
     _show(report, files, as_json)
 
 
+def _folder(ctx: typer.Context) -> Path:
+    """Return where records are; raises OptionError for options that do not go together."""
+    out: Path | None = ctx.params["out"]
+    known: Path | None = ctx.params["report_only"]
+    if known is None:
+        if out is None:
+            raise OptionError("--out DIR is needed: where do records and reports go?")
+        return out
+    for name in ctx.params:
+        source = ctx.get_parameter_source(name)
+        is_given = source is not None and source.name == "COMMANDLINE"
+        if is_given and name not in _BESIDE_REPORT_ONLY:
+            option = name.replace("_", "-")
+            raise OptionError(f"--report-only measures nothing: leave out --{option}")
+    return known
+
+
+def _benchmark(params: Mapping[str, Any], folder: Path, progress: Progress) -> Benchmark:
+    """Return the benchmark that was asked for, targets loaded; raises OutriderError."""
+    from outrider.bench.benchmark import Benchmark
+    from outrider.bench.contestants import check_peers, find_peers
+    from outrider.workload.files import default_workload, limited, read_workload
+
+    options = _options(params)
+    peers = parse_list("peers", params["peers"], str) if params["peers"] else ()
+    pairs = parse_pairs("peer-python", params["peer_python"] or [])
+    pythons = {name: Path(path) for name, path in pairs}
+    check_peers(peers, pythons)
+    target, workload = params["target"], params["workload"]
+    prompts = default_workload() if workload is None else read_workload(workload)
+    prompts = limited(prompts, params["limit"])
+    targets = _load(target, options, params, progress)
+    rivals = find_peers(
+        peers,
+        options,
+        target=target,
+        weights=[one.weights for one in targets],
+        device=str(targets[0].device),
+        pythons=pythons,
+        folder=folder,
+    )
+    return Benchmark(
+        target=target,
+        own=targets,
+        options=options,
+        workload=prompts,
+        workload_name="built-in" if workload is None else workload.name,
+        peers=rivals,
+        command=shlex.join(["outrider", *sys.argv[1:]]),
+        progress=progress,
+    )
+
+
+def _options(params: Mapping[str, Any]) -> BenchOptions:
+    """Return what is compared, and how often; raises OptionError."""
+    from outrider.bench.alternatives import parse_alternatives
+    from outrider.bench.options import BenchOptions
+
+    same = ("max_new_tokens", "repeats", "max_minutes", "peer_processes")
+    return BenchOptions(
+        alternatives=parse_alternatives(params["drafters"]),
+        temperatures=parse_list("temperature", params["temperature"], float),
+        batches=parse_list("batch", params["batch"], int),
+        rules=cast("tuple[Rule, ...]", parse_list("rules", params["rules"], str)),
+        **{name: params[name] for name in same},
+    )
+
+
 def _load(
-    target: str,
-    options: BenchOptions,
-    weights: str | None,
-    params: dict[str, Any],
-    progress: Progress,
+    target: str, options: BenchOptions, params: Mapping[str, Any], progress: Progress
 ) -> list[OwnTarget]:
     """Load the target, once for each type of weights; raises OptionError."""
     import outrider
@@ -176,13 +160,11 @@ def _load(
 
     loading = cli.loading(params)
     kinds = [(target, loading)]
-    if weights is not None:
+    if params["weights"] is not None:
         if "dtype" in loading:
             raise OptionError("--dtype and --weights both say how weights are held: give one")
-        kinds = [
-            (spec, loading | {"dtype": kind})
-            for spec, kind in parse_weights(target, parse_list("weights", weights, str))
-        ]
+        names = parse_list("weights", params["weights"], str)
+        kinds = [(spec, loading | {"dtype": kind}) for spec, kind in parse_weights(target, names)]
     found = []
     for spec, how in kinds:
         progress(Step(f"loading {spec}"))

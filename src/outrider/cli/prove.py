@@ -84,7 +84,7 @@ def prove(
     with chatter(), _progress() as progress:
         import outrider
         from outrider.proof.prove import prove as run
-        from outrider.proof.report import require_writable, write_report
+        from outrider.proof.report import require_writable
         from outrider.workload.files import default_workload, read_workload
 
         workload = default_workload() if prompts is None else read_workload(prompts)
@@ -101,6 +101,13 @@ def prove(
             journal=journal,
             progress=progress,
         )
+    _tell(proof, report, as_json)
+
+
+def _tell(proof: Proof, report: Path | None, as_json: bool) -> None:
+    """Write and print what was found; leave with the exit code that says whether it is proved."""
+    from outrider.proof.report import write_report
+
     command = shlex.join(["outrider", *sys.argv[1:]])
     if report is not None:
         write_report(proof, report, command)

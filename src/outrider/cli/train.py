@@ -5,114 +5,57 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
 
 from outrider.cli import options as cli
+from outrider.cli import train_options as own
 from outrider.cli.chatter import chatter
 
 if TYPE_CHECKING:
     from outrider.training.course import Graduate
     from outrider.training.pace import Report
-
-KindArgument = Annotated[
-    Literal["eagle", "medusa", "draft"],
-    typer.Argument(metavar="eagle|medusa|draft", help="What to train."),
-]
-DataOption = Annotated[
-    str,
-    typer.Option(
-        metavar="DATA",
-        help="self (the target writes prompts), tasks (made-up prompts of many kinds), files of "
-        "prompts (JSON lines), or the answers.jsonl of another run; several with commas between.",
-    ),
-]
-TextsOption = Annotated[
-    bool, typer.Option("--texts", help="The files hold texts, to be learnt as they are.")
-]
-OutOption = Annotated[Path, typer.Option(metavar="DIR", help="The folder of the run.")]
-LossOption = Annotated[
-    Literal["hybrid", "forward-kl", "total-variation", "cross-entropy"],
-    typer.Option(help="What is lowered; hybrid and total-variation aim at acceptance."),
-]
+    from outrider.training.recipe import Recipe
+    from outrider.training.settings import TrainOptions
 
 
 def train(
     ctx: typer.Context,
-    kind: KindArgument,
-    out: OutOption,
+    kind: own.KindArgument,
+    out: own.OutOption,
     target: cli.TargetOption = cli.DEFAULT_TARGET,
-    data: DataOption = "self,tasks",
-    texts: TextsOption = False,
-    prompts: Annotated[
-        int, typer.Option(metavar="N", help="Prompts to make up, of each kind.")
-    ] = 2000,
-    tokens: Annotated[
-        int | None, typer.Option(metavar="N", help="Stop answering after so many tokens.")
-    ] = None,
-    answer_tokens: Annotated[
-        int, typer.Option(metavar="N", help="Longest answer, in tokens.")
-    ] = 256,
-    temperature: Annotated[
-        float, typer.Option(metavar="X", help="Temperature of the answers.")
-    ] = 0.0,
-    start: Annotated[
-        str | None,
-        typer.Option(
-            "--from", metavar="FOLDER", help="Begin with a trained drafter, and keep its shape."
-        ),
-    ] = None,
-    loss: LossOption = "hybrid",
-    version: Annotated[int, typer.Option(metavar="3|1", help="Version of an EAGLE head.")] = 3,
-    steps: Annotated[
-        int, typer.Option(metavar="N", help="Tokens an EAGLE-3 head drafts in training.")
-    ] = 4,
-    closeness: Annotated[
-        float,
-        typer.Option(
-            metavar="X",
-            help="Weight of the target's own states as a second aim of an EAGLE-3 head; helps "
-            "where data is scarce.",
-        ),
-    ] = 0.0,
-    draft_vocabulary: Annotated[
-        int, typer.Option(metavar="N", help="Token ids that are drafted: the most frequent.")
-    ] = 8192,
-    heads: Annotated[int, typer.Option(metavar="N", help="Medusa heads.")] = 4,
-    layers: Annotated[int, typer.Option(metavar="N", help="Layers of a draft model.")] = 3,
-    epochs: Annotated[
-        int | None, typer.Option(metavar="N", help="Rounds through the data; 1 by default.")
-    ] = None,
-    max_steps: Annotated[int | None, typer.Option(metavar="N", help="Steps at most.")] = None,
-    max_hours: Annotated[
-        float | None, typer.Option(metavar="X", help="Hours of learning at most.")
-    ] = None,
-    lr: Annotated[float, typer.Option(metavar="X", help="Highest learning rate.")] = 5e-4,
-    batch: Annotated[int, typer.Option(metavar="N", help="Tokens in a batch, at most.")] = 4096,
-    max_tokens: Annotated[int, typer.Option(metavar="N", help="Cut longer samples.")] = 1024,
-    features: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="Keep the target's hidden states in FILE: other epochs, and runs that learn from "
-            "the same answers, read them there.",
-        ),
-    ] = None,
-    features_gb: Annotated[
-        float, typer.Option(metavar="X", help="With --features: the most FILE may hold.")
-    ] = 20.0,
-    bf16: Annotated[bool, typer.Option("--bf16", help="Compute products in bfloat16.")] = False,
-    seed: Annotated[int, typer.Option(metavar="N", help="Seed of all that is random.")] = 0,
-    questions: Annotated[
-        int, typer.Option(metavar="N", help="Held-out prompts to measure the drafter on.")
-    ] = 20,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in DIR.")] = False,
-    max_batch: Annotated[int, typer.Option(metavar="N", help="Prompts answered at a time.")] = 32,
+    data: own.DataOption = "self,tasks",
+    texts: own.TextsOption = False,
+    prompts: own.PromptsOption = 2000,
+    tokens: own.TokensOption = None,
+    answer_tokens: own.AnswerTokensOption = 256,
+    temperature: own.TemperatureOption = 0.0,
+    start: own.StartOption = None,
+    loss: own.LossOption = "hybrid",
+    version: own.VersionOption = 3,
+    steps: own.StepsOption = 4,
+    closeness: own.ClosenessOption = 0.0,
+    draft_vocabulary: own.DraftVocabularyOption = 8192,
+    heads: own.HeadsOption = 4,
+    layers: own.LayersOption = 3,
+    epochs: own.EpochsOption = None,
+    max_steps: own.MaxStepsOption = None,
+    max_hours: own.MaxHoursOption = None,
+    lr: own.LearningRateOption = 5e-4,
+    batch: own.BatchOption = 4096,
+    max_tokens: own.MaxTokensOption = 1024,
+    features: own.FeaturesOption = None,
+    features_gb: own.FeaturesGbOption = 20.0,
+    bf16: own.Bf16Option = False,
+    seed: own.SeedOption = 0,
+    questions: own.QuestionsOption = 20,
+    resume: own.ResumeOption = False,
+    max_batch: own.MaxBatchOption = 32,
     dtype: cli.DtypeOption = None,
     device: cli.DeviceOption = None,
     compile: cli.CompileOption = None,
@@ -126,29 +69,17 @@ def train(
 
     Example: outrider train eagle --out my-drafter --max-hours 2
     """
-    given = ctx.params
     with chatter(), _progress() as (say, progress):
         import outrider
         from outrider.training.course import train as run
-        from outrider.training.recipe import Recipe
-        from outrider.training.settings import TrainOptions
 
-        chosen = {name: given[name] for name in _of(Recipe) if name in given}
-        recipe = Recipe(**chosen | {"data": tuple(data.split(","))})
-        options = TrainOptions(
-            learning_rate=lr,
-            epochs=epochs,
-            max_steps=max_steps,
-            max_hours=max_hours,
-            autocast=bf16,
-            seed=seed,
-        )
+        recipe, how = _recipe(ctx.params), _options(ctx.params)
         say(f"loading {target}")
-        decoder = outrider.load(target, max_batch=max_batch, **cli.loading(given))
+        decoder = outrider.load(target, max_batch=max_batch, **cli.loading(ctx.params))
         found = run(
             decoder,
             recipe,
-            options,
+            how,
             out,
             resume=resume,
             command=["outrider", *sys.argv[1:]],
@@ -158,10 +89,25 @@ def train(
     _show(found, as_json)
 
 
-def _of(values: Any) -> tuple[str, ...]:
-    from dataclasses import fields
+def _recipe(given: Mapping[str, Any]) -> Recipe:
+    """Return what is trained, and from what; raises OptionError."""
+    from outrider.training.recipe import Recipe
 
-    return tuple(one.name for one in fields(values))
+    names = [field.name for field in fields(Recipe) if field.name in given]
+    return Recipe(
+        **{name: given[name] for name in names} | {"data": tuple(given["data"].split(","))}
+    )
+
+
+def _options(given: Mapping[str, Any]) -> TrainOptions:
+    """Return how it is trained; raises OptionError."""
+    from outrider.training.settings import TrainOptions
+
+    return TrainOptions(
+        learning_rate=given["lr"],
+        autocast=given["bf16"],
+        **{name: given[name] for name in ("epochs", "max_steps", "max_hours", "seed")},
+    )
 
 
 @contextmanager

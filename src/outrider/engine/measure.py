@@ -47,8 +47,8 @@ class PassPoint:
 
     @property
     def attended(self) -> int:
-        """Context tokens looked at, summed over the rows of all sequences."""
-        return self.batch * self.rows * self.context
+        """Context tokens looked at, summed over all rows, those of padding as well."""
+        return self.computed * self.context
 
 
 @dataclass(slots=True)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from outrider.decoder import Decoder
+from outrider.difference import first_difference
 from outrider.engine.result import Result
 from outrider.proof.base import Check, Fork, Part
 from outrider.proof.rounding import Place, Rounding, margin, measure_rounding
@@ -104,7 +105,7 @@ class Comparer:
 
     def _judge(self, part: Part, name: str, pair: _Pair) -> Check:
         ours, theirs = pair.found.token_ids, pair.plain.token_ids
-        at = _first_difference(ours, theirs)
+        at = first_difference(ours, theirs)
         stats = pair.found.stats
         counts = Counter(
             answers=1,
@@ -157,6 +158,9 @@ class Comparer:
     def _logprobs(self, pair: _Pair, fork: int | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Compare log-probabilities up to a fork; returns faults and notes."""
         ours, theirs = pair.found.logprobs or (), pair.plain.logprobs or ()
+        if fork is None and len(ours) != len(theirs):
+            told = f"log-probabilities of {len(ours)} tokens, plain decoding has {len(theirs)}"
+            return (f"{pair.name}: {told}",), ()
         apart = [_apart(*records) for records in zip(ours[:fork], theirs[:fork], strict=False)]
         worst = max(apart, default=0.0)
         if worst == 0:
@@ -177,14 +181,6 @@ def _pairs(name: str, found: Result, plain: Result, params: SamplingParams) -> I
         return
     for index, (ours, theirs) in enumerate(zip(found.choices, plain.choices, strict=True)):
         yield _Pair(f"{name}, choice {index}", ours, theirs, params.for_choice(index))
-
-
-def _first_difference(one: Sequence[int], other: Sequence[int]) -> int | None:
-    """Return where two sequences first differ, their lengths included; None if nowhere."""
-    for position, (left, right) in enumerate(zip(one, other, strict=False)):
-        if left != right:
-            return position
-    return None if len(one) == len(other) else min(len(one), len(other))
 
 
 def _apart(ours: TokenLogprobs, theirs: TokenLogprobs) -> float:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from outrider.errors import LoadError, OptionError
+from outrider.files import write_at_once
 from outrider.proof.base import PARTS, Part, Proof
 from outrider.proof.distribution import FALSE_ALARM
 from outrider.proof.tables import findings, headers, rows, title
@@ -24,8 +24,8 @@ Many short answers to one context are drawn, and counted against the exact proba
 target's own logits. Each test is a chi-square test (its value, *on* so many degrees of freedom) of
 whole texts of up to three tokens, four likely tokens at a time, one of which ends the text.
 *Contrary* drafters draw from the target's distribution turned upside down. A *control* tells a
-false q, and passes only if the test finds it out. All tests of a sound pair together fail once in
-{alarm:,} choices of the seed.""",
+false q, and passes only if the test finds it out. All tests of a sound pair together fail
+once in {alarm:,} choices of the seed.""",
     "rules": """\
 Every draft and every decision of a round, on vocabularies of two to four tokens, with all
 probabilities as fractions. What is emitted must have the target's joint law, exactly, and the
@@ -48,15 +48,7 @@ is a fault. `numerics=invariant` leaves no ties."""
 def write_report(proof: Proof, path: Path, command: str) -> None:
     """Write the page; a reader sees the old file or the new one. Raises LoadError."""
     try:
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(markdown(proof, command))
-            os.chmod(temporary, 0o644)
-            os.replace(temporary, path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        write_at_once(path, markdown(proof, command))
     except OSError as error:
         raise LoadError(f"cannot write the report {str(path)!r}: {error.strerror}") from error
 

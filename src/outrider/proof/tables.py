@@ -73,6 +73,11 @@ def findings(proof: Proof) -> list[str]:
     lines += [f"fork: {fork}" for fork in sorted(proof.forks, key=lambda fork: fork.is_tie)]
     lines += [f"drafter dropped: {reason}" for reason in proof.dropped]
     lines += [
+        f"note: {check.name} drafted nothing, and so shows no more than plain decoding"
+        for check in proof.of_part("identity")
+        if check.counts.get("answers") and not check.counts.get("drafted")
+    ]
+    lines += [
         f"note: {note}"
         for check in proof.checks
         if check.part != "distribution"

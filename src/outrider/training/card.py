@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from outrider.errors import OptionError
+from outrider.files import write_at_once
 
 if TYPE_CHECKING:
     from outrider.machine import Machine
@@ -135,10 +135,7 @@ def _cell(value: object) -> str:
 
 
 def _write(path: Path, text: str) -> Path:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, path)
+        return write_at_once(path, text)
     except OSError as error:
         raise OptionError(f"cannot write {path}: {error.strerror or error}") from error
-    return path

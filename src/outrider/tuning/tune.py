@@ -81,24 +81,31 @@ def tune(
     ).to_dict()
     contenders = _contenders(decoder, costs)
     runs = _Workload(prompts, max_new_tokens, clock)
-    for contender in contenders.values():  # the first passes of a process are slow
-        runs.decode(contender, 0, _WARM_UP_TOKENS)
-    tallies = {name: Tally(name) for name in contenders}
-    names = list(contenders)
-    for index, prompt in enumerate(workload):
-        progress(f"prompt {index + 1} of {len(workload)}: {prompt.id}")
-        turn = index % len(names)
-        order = names[turn:] + names[:turn]
-        found = {name: runs.decode(contenders[name], index, max_new_tokens) for name in order}
-        for name, run in found.items():
-            tallies[name].add(prompt.id, run, found[PLAIN])
-    results = tuple(tally.result() for tally in tallies.values())
+    results = _try_out(contenders, runs, [prompt.id for prompt in workload], progress)
     return TuneReport(
         profile=_profile(decoder, costs, contenders, results),
         passes=points,
         results=results,
         recommended=best_drafter(results),
     )
+
+
+def _try_out(
+    contenders: dict[str, Decoder], runs: _Workload, prompts: Sequence[str], progress: Progress
+) -> tuple[DrafterResult, ...]:
+    """Let every contender decode every prompt, named in `prompts`; who begins goes round."""
+    for contender in contenders.values():  # the first passes of a process are slow
+        runs.decode(contender, 0, _WARM_UP_TOKENS)
+    tallies = {name: Tally(name) for name in contenders}
+    names = list(contenders)
+    for index, prompt in enumerate(prompts):
+        progress(f"prompt {index + 1} of {len(prompts)}: {prompt}")
+        turn = index % len(names)
+        order = names[turn:] + names[:turn]
+        found = {name: runs.decode(contenders[name], index, runs.max_new_tokens) for name in order}
+        for name, run in found.items():
+            tallies[name].add(prompt, run, found[PLAIN])
+    return tuple(tally.result() for tally in tallies.values())
 
 
 @dataclass(frozen=True, slots=True)

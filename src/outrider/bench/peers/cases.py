@@ -54,26 +54,6 @@ def plan_peer(
     return PeerPlan(tuple(cases), tuple(notes))
 
 
-def peer_cases(
-    name: str,
-    *,
-    temperatures: Sequence[float],
-    batches: Sequence[int],
-    weights: str,
-    draft_model: str | None = None,
-    has_head: bool = True,
-) -> tuple[Case, ...]:
-    """Return the cases of `plan_peer` alone."""
-    return plan_peer(
-        name,
-        temperatures=temperatures,
-        batches=batches,
-        weights=weights,
-        draft_model=draft_model,
-        has_head=has_head,
-    ).cases
-
-
 def _lacking(kind: PeerKind, mode: Mode, draft_model: str | None, has_head: bool) -> str | None:
     """Say what a mode lacks to be run, None if nothing."""
     if mode.needs_draft_model and draft_model is None:

@@ -13,8 +13,9 @@ import typer
 
 from outrider.bench.base import Case
 from outrider.bench.peers.cases import plan_peer
-from outrider.bench.peers.kinds import PEERS
-from outrider.bench.peers.runner import PeerOptions, PeerRunner
+from outrider.bench.peers.kinds import PEERS, find_kind
+from outrider.bench.peers.loaded import LoadedPeer, PeerOptions
+from outrider.bench.peers.runner import PeerRunner
 from outrider.difference import find_difference
 from outrider.errors import OutriderError
 from outrider.types import TokenIds
@@ -61,18 +62,25 @@ def check_peer(
     *,
     options: PeerOptions,
     max_new_tokens: int,
-    batch: int = 1,
+    modes: Sequence[str] = (),
 ) -> Iterator[Finding]:
-    """Decode prompts greedily in each mode of a peer, and compare them with what is expected."""
+    """Decode prompts greedily in modes of a peer, and compare them with what is expected.
+
+    No `modes` are all of them. Raises OptionError for a mode that the peer does not have.
+    """
+    for mode in modes:
+        find_kind(name).mode(mode)
     plan = plan_peer(
         name,
         temperatures=(0.0,),
-        batches=(batch,),
+        batches=(options.batch,),
         weights=_WEIGHTS,
         draft_model=options.draft_model,
     )
     for case in plan.cases:
-        runner = PeerRunner(case, options)
+        if modes and case.drafter not in modes:
+            continue
+        runner = PeerRunner(case, LoadedPeer(case, options))
         try:
             runner.start()
             yield _compare(runner, prompts, expected, max_new_tokens)
@@ -110,6 +118,9 @@ def main(
     target: Annotated[str, typer.Option(help="Alias, hub id, folder or .gguf file.")] = (
         "smollm2-135m"
     ),
+    modes: Annotated[
+        str | None, typer.Option(help="Modes of these peers, with commas between; all by default.")
+    ] = None,
     draft_model: Annotated[str | None, typer.Option(help="For modes that need one.")] = None,
     prompts: Annotated[int, typer.Option(help="How many prompts of outrider's own.")] = 3,
     max_new_tokens: Annotated[int, typer.Option(help="Most tokens to write a prompt.")] = 64,
@@ -127,12 +138,17 @@ def main(
     chosen = default_workload()[:prompts]
     ids = [encode_workload_prompt(prompt, tokenizer) for prompt in chosen]
     expected = own_answers(target, ids, max_new_tokens)
-    options = PeerOptions(target=target, draft_model=draft_model)
+    options = PeerOptions(target=target, draft_model=draft_model, batch=batch)
     is_good = True
     for name in peers.split(","):
         try:
             for finding in check_peer(
-                name, ids, expected, options=options, max_new_tokens=max_new_tokens, batch=batch
+                name,
+                ids,
+                expected,
+                options=options,
+                max_new_tokens=max_new_tokens,
+                modes=modes.split(",") if modes else (),
             ):
                 typer.echo(str(finding))
                 is_good = is_good and not (finding.error or finding.differences)

@@ -7,10 +7,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from outrider.bench.base import Report
-from outrider.bench.reports.files import write_at_once
 from outrider.bench.reports.markdown import to_markdown
 from outrider.bench.reports.results import RESULTS, read_report, to_document, to_json
 from outrider.errors import OptionError
+from outrider.files import write_at_once
 
 __all__ = [
     "MARKDOWN",
@@ -19,6 +19,7 @@ __all__ = [
     "page_lacks",
     "read_report",
     "to_document",
+    "warn_of_missing",
     "write_reports",
 ]
 
@@ -33,6 +34,13 @@ def page_lacks() -> str | None:
     return f"{PAGE} needs plotly for its plots; install it with: pip install 'outrider[bench]'"
 
 
+def warn_of_missing() -> None:
+    """Say in the log what to install before `report.html` can be written, if anything."""
+    missing = page_lacks()
+    if missing is not None:
+        _LOGGER.warning("%s", missing)
+
+
 def write_reports(report: Report, folder: Path) -> list[Path]:
     """Write `results.json`, `report.md` and `report.html` into a folder; return their paths.
 
@@ -40,19 +48,18 @@ def write_reports(report: Report, folder: Path) -> list[Path]:
     it, and one that an earlier run left is removed, as it would tell of other results. Raises
     OptionError where a file cannot be written.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OptionError(f"cannot write {folder}: {error.strerror or error}") from error
-    written = [
-        write_at_once(folder / RESULTS, to_json(report)),
-        write_at_once(folder / MARKDOWN, to_markdown(report)),
-    ]
-    missing = page_lacks()
-    if missing is None:
+    pages = {RESULTS: to_json(report), MARKDOWN: to_markdown(report)}
+    if page_lacks() is None:
         from outrider.bench.reports.page import to_html
 
-        return [*written, write_at_once(folder / PAGE, to_html(report))]
-    (folder / PAGE).unlink(missing_ok=True)
-    _LOGGER.warning("%s", missing)
-    return written
+        pages[PAGE] = to_html(report)
+    else:
+        warn_of_missing()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / PAGE).unlink(missing_ok=True)
+        return [write_at_once(folder / name, text) for name, text in pages.items()]
+    except OSError as error:
+        raise OptionError(
+            f"cannot write {error.filename or folder}: {error.strerror or error}"
+        ) from error

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from outrider.bench.base import Report
-from outrider.bench.reports.parse import parse
+from outrider.bench.parse import parse
 from outrider.errors import LoadError
 
 RESULTS = "results.json"

@@ -5,20 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from outrider.errors import OptionError
-
 
 def write_at_once(path: Path, text: str) -> Path:
-    """Write a text file, replacing what is there; return its path.
-
-    Raises OptionError where it cannot be written.
-    """
+    """Write a text file, replacing what is there; return its path. Raises OSError."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         temporary.write_text(text, encoding="utf-8")
         os.replace(temporary, path)
-    except OSError as error:
-        raise OptionError(f"cannot write {path}: {error.strerror or error}") from error
     finally:
         temporary.unlink(missing_ok=True)
     return path
