@@ -19,7 +19,8 @@ from typing import Any
 import torch
 
 import outrider
-from common import DRAFTERS, Prompt, first_difference, load_decoder, read_prompts
+from common import DRAFTERS, Prompt, load_decoder, read_prompts
+from outrider.difference import first_difference
 
 TIE = 1e-4
 

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from outrider.assembly import load
     from outrider.decoder import Decoder
     from outrider.drafters.base import Drafter
+    from outrider.dropin.custom_generate import custom_generate
     from outrider.engine.result import Result
     from outrider.engine.session import Session
     from outrider.errors import OutriderError
@@ -21,6 +22,7 @@ __version__ = "0.1.0"
 # Loaded when first used: importing outrider touches no device and loads no kernels.
 _HOMES = {
     "load": "outrider.assembly",
+    "custom_generate": "outrider.dropin.custom_generate",
     "Decoder": "outrider.decoder",
     "Stream": "outrider.stream",
     "Session": "outrider.engine.session",
@@ -42,6 +44,7 @@ __all__ = [
     "Session",
     "Stream",
     "Token",
+    "custom_generate",
     "load",
 ]
 

@@ -16,13 +16,14 @@ from outrider.drafters import build_drafter, read_head
 from outrider.drafters.base import Drafter
 from outrider.drafters.spec import TRAINED, DrafterSpec, parse_specs
 from outrider.engine.costs import PassCosts
-from outrider.engine.engine import Engine, check_engine_options
+from outrider.engine.engine import Engine, check_engine_options, require_one_rule
 from outrider.engine.measure import glance
 from outrider.errors import OptionError
 from outrider.profile import find_profile
 from outrider.targets.loading import LoadedModel, load_config, load_model
 from outrider.targets.transformers import TransformersTarget
 from outrider.types import Numerics, Rule
+from outrider.verification.lossy import parse_lossy
 
 
 def load(
@@ -31,6 +32,7 @@ def load(
     tokenizer: PreTrainedTokenizerBase | None = None,
     drafter: str | Drafter[Any] | Sequence[Drafter[Any]] = "none",
     rule: Rule = "match",
+    lossy: str | None = None,
     max_draft: int | Literal["auto"] = "auto",
     max_batch: int = 8,
     dtype: str | torch.dtype = "auto",
@@ -46,11 +48,13 @@ def load(
 
     `target` is an alias ("smollm2-135m"), a hub id, a local folder, a .gguf file, or a loaded
     Transformers model (then pass its `tokenizer`; the model is not changed). `drafter` is "none",
-    "ngram", "suffix", "prediction" (given with each request) or "prediction:FILE",
+    "ngram", "suffix", "grammar", "prediction" (given with each request) or "prediction:FILE",
     "model:ID_OR_PATH", "eagle:PATH", "medusa:PATH" (or these words alone, for what comes along for
     the target), "early-exit:LAYER", several of these with commas between, of which each round uses
     the best, or objects of your own. `max_draft` "auto" decides each round how far drafting pays;
-    a number drafts that far every round.
+    a number drafts that far every round. `lossy` "lenience:L", "typical:EPSILON,DELTA" or
+    "fly:WINDOW,ENTROPY" lets more drafts pass than the target's own words: the text is no longer
+    what the target says, and every result says so.
 
     `device` "auto" spreads the weights over GPU, CPU and disk (`max_memory`, `offload_folder`).
     `compile` True compiles the passes, once for a model and machine, in minutes; None uses what
@@ -60,9 +64,9 @@ def load(
     Raises LoadError, UnsupportedModelError, VocabularyMismatchError or OptionError.
     """
     # What can be refused is refused before a model is read.
-    _check_choices(numerics, compile, profile)
-    check_engine_options(rule, max_draft, max_batch)
-    choice = _DrafterChoice.of(drafter)
+    relaxed = None if lossy is None else parse_lossy(lossy)
+    require_one_rule(rule, relaxed)
+    choice = check_options(drafter, rule, max_draft, max_batch, numerics, compile, profile)
     heads = choice.read_heads(target, trust_remote_code)
     loaded = load_model(
         target,
@@ -95,7 +99,7 @@ def load(
         prediction=choice.prediction,
         profile=found,
     )
-    return plain.using(drafters, rule=rule, max_draft=max_draft)
+    return plain.using(drafters, rule=rule, lossy=relaxed, max_draft=max_draft)
 
 
 def _glance(target: TransformersTarget) -> PassCosts:
@@ -104,17 +108,28 @@ def _glance(target: TransformersTarget) -> PassCosts:
     return PassCosts.glanced((p.computed, p.attended, p.seconds, p.batch) for p in points)
 
 
-def _check_choices(numerics: object, compile: object, profile: object) -> None:
+def check_options(
+    drafter: object,
+    rule: Rule,
+    max_draft: int | Literal["auto"],
+    max_batch: int,
+    numerics: object,
+    compile: object,
+    profile: object,
+) -> DrafterChoice:
+    """Raise OptionError for what `load` would refuse whatever the model; return the drafters."""
+    check_engine_options(rule, max_draft, max_batch)
     if numerics not in ("fast", "invariant"):
         raise OptionError(f"numerics is {numerics!r}; it must be 'fast' or 'invariant'")
     if compile is not None and not isinstance(compile, bool):
         raise OptionError(f"compile is {compile!r}; it must be True, False or None")
     if profile is True or not (profile is None or isinstance(profile, bool | str | Path)):
         raise OptionError(f"profile is {profile!r}; it must be None, False or the path of a file")
+    return DrafterChoice.of(drafter)
 
 
 @dataclass(frozen=True, slots=True)
-class _DrafterChoice:
+class DrafterChoice:
     """The drafters asked for: specs to build from, or objects to use as they are."""
 
     specs: tuple[DrafterSpec, ...] = ()
@@ -123,7 +138,7 @@ class _DrafterChoice:
     """The text of the prediction file, if a spec names one."""
 
     @classmethod
-    def of(cls, drafter: object) -> _DrafterChoice:
+    def of(cls, drafter: object) -> DrafterChoice:
         """Read what a user chose; raises OptionError."""
         if isinstance(drafter, str):
             specs = parse_specs(drafter)

@@ -19,7 +19,7 @@ from outrider.sampling.defaults import eos_token_ids, params_from_generation_con
 from outrider.sampling.params import SamplingParams
 from outrider.stream import Stream
 from outrider.targets.loading import LoadedModel
-from outrider.types import Rule
+from outrider.types import LossyRule, Rule
 
 Prompt: TypeAlias = str | Sequence[int] | Sequence[Mapping[str, str]]
 
@@ -62,10 +62,11 @@ class Decoder:
         drafters: Sequence[Drafter[Any]],
         *,
         rule: Rule = "match",
+        lossy: LossyRule | None = None,
         max_draft: int | Literal["auto"] = "auto",
         profile: Mapping[str, Any] | None = None,
     ) -> Decoder:
-        """Return a decoder of the same target with other drafters.
+        """Return a decoder of the same target with other drafters, and a rule, or a lossy one.
 
         It begins with what `profile` (as of `Engine.to_profile`) or else this decoder's own
         profile knows of their costs; where there is none, both learn the target's together.
@@ -75,6 +76,7 @@ class Decoder:
             self.engine.target,
             drafters,
             rule=rule,
+            lossy=lossy,
             max_draft=max_draft,
             max_batch=self.engine.max_batch,
             costs=self.engine.costs if known is None else None,

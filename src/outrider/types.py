@@ -18,6 +18,29 @@ Numerics: TypeAlias = Literal["fast", "invariant"]
 Source: TypeAlias = Literal["accepted", "recovered", "bonus", "plain"]
 FinishReason: TypeAlias = Literal["stop", "length"]
 
+
+@dataclass(frozen=True, slots=True)
+class LossyRule:
+    """A rule that lets pass more than the target says: the text is no longer the target's.
+
+    Its `numbers` are a lenience L; Medusa's epsilon and delta; or FLy's window and entropy.
+    """
+
+    kind: Literal["lenience", "typical", "fly"]
+    numbers: tuple[float, ...]
+
+    @property
+    def base(self) -> Rule:
+        """The rule it relaxes: drafts are drawn as for that one."""
+        return "rejection" if self.kind == "lenience" else "match"
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{','.join(f'{number:g}' for number in self.numbers)}"
+
+
+AnyRule: TypeAlias = Rule | LossyRule
+
+
 ROOT = -1
 """Parent index of a node that hangs directly off the committed prefix."""
 
@@ -123,3 +146,12 @@ class Chunk:
     text: str
     tokens: tuple[Token, ...]
     finish_reason: FinishReason | None = None
+    drafter: str | None = None
+    """Whose draft was scored, by its name in the engine; None if there was none."""
+    drafted: int = 0
+    """How many tokens that draft had."""
+
+    @property
+    def accepted(self) -> int:
+        """How many of its tokens came from that draft."""
+        return sum(token.source == "accepted" for token in self.tokens)

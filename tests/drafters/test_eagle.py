@@ -152,7 +152,7 @@ def test_all_requests_share_the_passes_of_the_head(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(type(drafter._head), "forward", counted)
     drafter.propose(states, [16, 16, 16])
-    assert len(passes) == drafter.steps(16)
+    assert 1 < len(passes) <= drafter.steps(16)
     assert passes[0] == 8 + 29 + 39  # every pair of feature and token, once
 
 

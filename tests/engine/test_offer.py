@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from outrider.engine.gains import Level
 from outrider.engine.offer import Offer, Pick
 from outrider.engine.seat import Member, Seat
 from outrider.types import NO_DRAFT, ROOT, DraftTree
@@ -55,3 +56,14 @@ def test_a_lookup_drafters_draft_is_there_already_and_a_draft_models_is_yet_to_b
     assert model.draft_seconds(0, 0.03) == 0
     shared = model.draft_seconds(2, 0.03)
     assert 0 < shared < model.draft_seconds(2, 0.03, all_at_once=True)
+
+
+def test_what_is_sure_comes_with_the_first_level_of_a_draft_to_come_and_costs_no_step() -> None:
+    levels = [Level(0.8), Level(0.5, nodes=2.0)]
+    offer = Offer.to_come(seat(), levels, 1.0, lead=3)
+    assert offer.chances == [1.0, 1.0, 1.0, 0.8, 0.25, 0.25]
+    assert [offer.ends_level(count) for count in range(1, 7)] == [*[False] * 3, True, False, True]
+    assert [offer.budget(count) for count in (1, 4, 6)] == [4, 4, 5]
+    alone = Offer.to_come(seat(), levels, 1.0)
+    assert offer.draft_seconds(4, 1.0) == alone.draft_seconds(1, 1.0)
+    assert not Offer.to_come(seat(), [], 1.0, lead=3).chances, "a draft of none of its own"

@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers.generation import logits_process as hf
 
 from outrider.errors import OptionError
-from outrider.sampling.custom import PromptRelative, TailFilter
+from outrider.sampling.custom import Complete, PromptRelative, TailFilter
 from outrider.sampling.noise import KeyedNoise
 from outrider.sampling.params import SamplingParams
 from outrider.sampling.pipeline import LogitsPipeline
@@ -120,3 +120,11 @@ def test_a_tail_filter_runs_on_all_rows_at_once_and_only_when_sampling() -> None
     expected = hf.TypicalLogitsWarper(0.5)(torch.zeros(3, 1, dtype=torch.int64), logits / 0.7)
     assert torch.equal(sampled.scores(logits, [(), (1,), (1, 2)]), expected)
     assert pipeline(tail).scores(logits, [(), (1,), (1, 2)]) is logits
+
+
+def test_a_complete_processor_leaves_temperature_and_tail_to_drafters() -> None:
+    logits = torch.randn(2, V, generator=torch.Generator().manual_seed(0))
+    halved = Complete(lambda input_ids, scores: scores / 2)
+    built = pipeline(halved, temperature=0.1, top_k=1, top_p=0.5, min_p=0.9)
+    assert torch.equal(built.scores(logits, [(), (1,)]), logits / 2)
+    assert not built.is_greedy

@@ -8,12 +8,20 @@ from typing import Any
 
 import pytest
 import torch
-from byte_vocabulary import EOS, VOCAB, accepts, begin, bound, byte_tokenizer, shared_tokenizer
 
 from outrider.errors import OptionError
 from outrider.sampling.grammar import Grammar
 from outrider.sampling.params import SamplingParams
 from outrider.sampling.pipeline import LogitsPipeline
+from support.byte_vocabulary import (
+    EOS,
+    VOCAB,
+    accepts,
+    begin,
+    bound,
+    byte_tokenizer,
+    shared_tokenizer,
+)
 
 PERSON = {
     "type": "object",

@@ -6,7 +6,6 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from byte_vocabulary import EOS, VOCAB, allowed, bound, byte_tokenizer, shared_tokenizer
 from tokenizers import AddedToken, Tokenizer, models
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
@@ -14,6 +13,7 @@ from outrider.errors import OptionError
 from outrider.sampling import grammar_compiler
 from outrider.sampling.grammar import Grammar
 from outrider.sampling.grammar_compiler import GrammarCompiler, compiler_for
+from support.byte_vocabulary import EOS, VOCAB, allowed, bound, byte_tokenizer, shared_tokenizer
 
 FAULTS: list[tuple[Grammar, str]] = [
     (Grammar.json_schema({"type": "objekt"}), r"grammar \(json_schema\): Invalid type: objekt"),

@@ -6,14 +6,15 @@ import math
 
 import pytest
 import torch
-from byte_vocabulary import EOS, VOCAB, begin
 from torch import Tensor
 
+from outrider.errors import NumericsError
 from outrider.sampling.grammar import Grammar
 from outrider.sampling.grammar_state import GrammarState
 from outrider.sampling.noise import KeyedNoise
 from outrider.sampling.sampler import KeyedDraftSampler
 from outrider.types import Rule
+from support.byte_vocabulary import EOS, VOCAB, begin
 
 A, B, C, X = (ord(letter) for letter in "abcx")
 RULES: list[Rule] = ["match", "rejection"]
@@ -68,12 +69,38 @@ def test_the_grammar_comes_before_the_tail_is_cut_as_the_targets_does() -> None:
     assert set(found.tokens[0]) <= {A, B} and found.tokens[0]
 
 
-def test_a_row_from_which_the_grammar_leaves_nothing_is_drawn_as_without_it() -> None:
-    ids = torch.tensor([0, 1, 5, 8])
-    state = begin(Grammar.regex("ab"))
-    free = sampler(None).candidates(logits(2, 4), [3, 4], 2, ids)
-    found = sampler(state).candidates(logits(2, 4), [3, 4], 2, ids, paths=[(), (X,)])
-    assert found.tokens == free.tokens
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_nothing_is_drafted_where_the_grammar_leaves_nothing(
+    temperature: float, rule: Rule
+) -> None:
+    ids = torch.tensor([0, 1, 5, 8, A])
+    draws = sampler(begin(Grammar.regex("ab")), temperature=temperature, rule=rule)
+    found = draws.candidates(logits(2, 5), [3, 4], 2, ids, paths=[(), (A,)])
+    assert found.tokens == [[A], []]
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_nothing_is_drafted_behind_the_end_of_the_text(temperature: float, rule: Rule) -> None:
+    draws = sampler(begin(Grammar.regex("ab?")), temperature=temperature, rule=rule)
+    found = draws.candidates(logits(3), [4, 5, 6], 5, paths=[(A,), (A, EOS), (A, EOS, EOS)])
+    assert [set(row) for row in found.tokens] == [{B, EOS}, set(), set()]
+
+
+def test_a_single_draw_from_which_the_grammar_leaves_nothing_is_one_as_without_it() -> None:
+    """Where a token must be, a drafter may not fail for want of one."""
+    row = torch.full((VOCAB,), -math.inf, dtype=torch.float64)
+    row[X] = 0.0
+    assert sampler(begin(Grammar.regex("ab"))).draw(row, 3, ()) == (X, None)
+
+
+def test_draft_logits_without_any_token_are_a_fault_still() -> None:
+    nothing = torch.full((1, VOCAB), -math.inf, dtype=torch.float64)
+    with pytest.raises(NumericsError, match="leave no token"):
+        sampler(None).candidates(nothing, [3], 2, paths=[()])
+    with pytest.raises(NumericsError, match="leave no token"):
+        sampler(begin(Grammar.regex("ab"))).candidates(nothing * math.nan, [3], 2, paths=[()])
 
 
 def test_a_drafter_that_does_not_say_what_came_before_is_left_alone() -> None:

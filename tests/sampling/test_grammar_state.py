@@ -6,16 +6,6 @@ import math
 
 import pytest
 import torch
-from byte_vocabulary import (
-    EOS,
-    TURN,
-    VOCAB,
-    allowed,
-    begin,
-    bound,
-    byte_tokenizer,
-    shared_tokenizer,
-)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from llguidance import LLMatcher, LLParserLimits
@@ -27,6 +17,16 @@ from outrider.errors import OptionError
 from outrider.sampling.grammar import Grammar
 from outrider.sampling.grammar_state import GrammarState, _limits_on_device, limits
 from outrider.types import DraftTree
+from support.byte_vocabulary import (
+    EOS,
+    TURN,
+    VOCAB,
+    allowed,
+    begin,
+    bound,
+    byte_tokenizer,
+    shared_tokenizer,
+)
 
 A, B, C, X, Y, ONE = (ord(letter) for letter in "abcxy1")
 CPU = torch.device("cpu")
@@ -228,6 +228,31 @@ def test_nothing_is_forced_where_there_is_a_choice() -> None:
     assert state.forced(5) == []
     state.append((C,))
     assert state.forced(5) == [A]
+
+
+def test_what_is_forced_after_a_path_is_what_is_forced_once_it_is_appended() -> None:
+    """An end that may come now is a choice as well."""
+    pattern = Grammar.regex("(cab|cat|xab?)y")
+    for path in ((), (C,), (C, A), (X,), (X, A), (ord("y"),)):
+        ahead, appended = begin(pattern), begin(pattern)
+        assert ahead.forced(5, (C, A)) == []
+        if allowed(ahead, path) is not None:
+            appended.append(path)
+            assert ahead.forced(5, path) == appended.forced(5)
+    assert begin(pattern).forced(5, (X, A, B)) == [ord("y")]
+    assert begin(Grammar.regex("ab?")).forced(5, (A,)) == []
+
+
+def test_no_token_is_forced_that_the_target_does_not_have() -> None:
+    state = begin(Grammar.choice(["atrue"]), stops=(X,), vocab_size=256)
+    assert state.forced(5) == [A]
+
+
+def test_the_ids_allowed_after_a_path_are_those_of_its_mask() -> None:
+    state = begin(Grammar.regex("x|ab|ac"))
+    assert state.allowed().tolist() == [A, X]
+    assert state.allowed((A,)).tolist() == [B, C]
+    assert state.allowed((B,)).tolist() == []
 
 
 def bytes_of(ids: list[int]) -> bytes:

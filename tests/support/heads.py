@@ -60,11 +60,11 @@ def eagle_drafter(
 
 
 def medusa_drafter(
-    model: PreTrainedModel, *, width: int = 4, owns_output: bool = True
+    model: PreTrainedModel, *, width: int = 4, owns_output: bool = True, vocab_size: int = VOCAB
 ) -> MedusaDrafter:
     """Return a drafter with three random heads in float64 for a tiny model."""
     config = MedusaConfig(
-        num_heads=3, num_layers=1, hidden_size=32, vocab_size=VOCAB, owns_output=owns_output
+        num_heads=3, num_layers=1, hidden_size=32, vocab_size=vocab_size, owns_output=owns_output
     )
     heads = MedusaHeads.load(config, medusa_tensors(config)).to(torch.float64)
     output_layer: Any = model.get_output_embeddings

@@ -28,6 +28,7 @@ class ScriptedTarget(Target):
     """A target whose logits are a function of the context, with the cache a real one has."""
 
     preferred_rows = None
+    scores_prompts = True
 
     def __init__(self, logits: Logits, vocab_size: int, max_positions: int = 10_000) -> None:
         self._logits = logits
@@ -63,7 +64,11 @@ class ScriptedTarget(Target):
         held = self.held[rows.sequence]
         held.staged = (rows.pending, rows.tree)
         context = (*held.tokens, *rows.pending)
-        found = [list(self._logits(context + path)) for path in row_paths(rows.tree)]
+        contexts = [context + path for path in row_paths(rows.tree)]
+        if rows.scores_pending:
+            first = len(held.tokens) + 1
+            contexts = [*(context[:end] for end in range(first, len(context))), *contexts]
+        found = [list(self._logits(one)) for one in contexts]
         return torch.tensor(found, dtype=torch.float64)
 
     def commit(self, sequence: int, path: Sequence[int]) -> None:

@@ -114,6 +114,27 @@ def test_compiled_passes_are_found_again_and_made_again_if_damaged(cache_folder:
     assert TransformersTarget(model, compile=None).is_compiled
 
 
+@pytest.mark.parametrize("shape", [(1, 1), (1, 4), (2, 1), (2, 4)])
+def test_compiled_passes_that_change_bits_in_any_shape_of_use_are_not_invariant(
+    shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One row or several, of one sequence or of more: plain decoding and drafts, alone or not."""
+    model = tiny_model(dtype=torch.float32)
+    compiled(model)
+    tried: list[tuple[int, ...]] = []
+
+    def holds(target: object, *found: int) -> bool:
+        tried.append(found)
+        return found != shape
+
+    monkeypatch.setattr("outrider.targets.transformers.same_bits", holds)
+    with caplog.at_level(logging.WARNING, logger="outrider"):
+        target = TransformersTarget(model, numerics="invariant", compile=None)
+    assert tried and not target.is_compiled
+    assert "change the bits" in caplog.text
+    assert TransformersTarget(model, compile=None).is_compiled
+
+
 def test_other_weights_share_a_compiled_pass(cache_folder: Path) -> None:
     compiled(tiny_model(dtype=torch.float32))
     other = tiny_model(dtype=torch.float32, seed=7)

@@ -13,8 +13,9 @@ from outrider.errors import OptionError, UnsupportedModelError
 from outrider.targets.base import Rows
 from outrider.targets.transformers import TransformersTarget
 from outrider.trees.layout import row_paths
-from outrider.types import DraftTree
-from support.tiny import ARCHITECTURES, random_ids, shared_model, tiny_model
+from outrider.types import DraftTree, Numerics
+from support.scripted import ScriptedTarget
+from support.tiny import ARCHITECTURES, VOCAB, random_ids, shared_model, tiny_model
 
 # Gemma's own attention rounds its weights to float32, even in a float64 model.
 _TOLERANCE = 1e-6
@@ -238,9 +239,34 @@ def test_caches_that_do_not_fit_are_refused_with_the_numbers(
     target = TransformersTarget(shared_model())
     target.require_room(4, 200, 8)
     monkeypatch.setattr("outrider.targets.memory.available_memory", lambda device: 100_000)
-    with pytest.raises(OptionError, match=r"4 sequences of 200,000 tokens.* are free"):
+    with pytest.raises(OptionError, match=r"4 sequences of 200,192 tokens.* are free"):
         target.require_room(4, 200_000, 8)
     target.require_room(1, 8, 1)
+
+
+def test_the_room_that_is_planned_is_the_room_that_is_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Every slot is as long as the longest: a short request beside a long one takes as much."""
+    target = TransformersTarget(shared_model())
+    target.open(300)
+    held = target.cache_bytes
+    logits = VOCAB * (8 + 4)
+    free = {"bytes": held + logits - 1}
+    monkeypatch.setattr("outrider.targets.memory.available_memory", lambda device: free["bytes"])
+    with pytest.raises(OptionError, match=r"2 sequences of 512 tokens at .* are held,.* are free"):
+        target.require_room(1, 8, 1)
+    free["bytes"] += 1
+    target.require_room(1, 8, 1)
+    target.open(8)
+    assert target.cache_bytes == 2 * held
+
+
+def test_a_target_says_what_its_numerics_are() -> None:
+    kinds: tuple[Numerics, ...] = ("fast", "invariant")
+    for numerics in kinds:
+        assert TransformersTarget(shared_model(), numerics=numerics).numerics == numerics
+    assert ScriptedTarget(lambda _: [0.0], 1).numerics == "fast"
 
 
 def test_rows_scored_but_not_committed_survive_the_end_of_a_neighbour() -> None:

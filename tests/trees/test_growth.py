@@ -66,6 +66,29 @@ def test_a_draft_holds_the_likeliest_nodes_of_all(
         assert all((tree.chances or ())[node] <= reached for node in below)
 
 
+def grow_alike(growth: Growth, chances: Sequence[float], levels: int) -> int:
+    """Give every frontier node children of the same chances; returns how many got any."""
+    expanded = 0
+    for _ in range(levels):
+        count = len(growth.frontier)
+        expanded += count
+        tokens = [list(range(len(chances)))] * count
+        growth.add(tokens, [list(chances)] * count)
+    return expanded
+
+
+@pytest.mark.parametrize("chances", [(0.6, 0.2, 0.1), (0.9, 0.05, 0.01), (0.3, 0.28, 0.26)])
+@pytest.mark.parametrize("budget", [1, 4, 7, 12])
+def test_a_draft_of_known_size_is_the_same_with_less_expanded(
+    budget: int, chances: tuple[float, ...]
+) -> None:
+    everywhere, foreseeing = Growth(3), Growth(3, budget, depth=6)
+    most = grow_alike(everywhere, chances, 6)
+    assert grow_alike(foreseeing, chances, 6) < most
+    found, expected = foreseeing.tree(budget), everywhere.tree(budget)
+    assert (found.tokens, found.parents) == (expected.tokens, expected.parents)
+
+
 @given(st.integers(1, 4), st.integers(1, 4), st.integers(0, 9))
 def test_the_likeliest_nodes_of_the_newest_level_are_expanded(
     width: int, levels: int, seed: int

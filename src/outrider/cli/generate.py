@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Annotated
 
 import typer
 
@@ -16,6 +17,15 @@ from outrider.cli.report import document, summary
 from outrider.cli.screen import show, show_explanation
 from outrider.errors import OptionError
 
+LossyOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="RULE",
+        help="Let drafts pass that are not the target's words, so that the text differs from its "
+        "own: lenience:L, typical:EPSILON,DELTA or fly:WINDOW,ENTROPY. Every output says so.",
+    ),
+]
+
 
 def generate(
     ctx: typer.Context,
@@ -24,6 +34,7 @@ def generate(
     drafter: cli.DraftersOption = cli.DEFAULT_DRAFTER,
     max_draft: cli.MaxDraftOption = None,
     rule: cli.RuleOption = None,
+    lossy: LossyOption = None,
     temperature: cli.TemperatureOption = None,
     top_k: cli.TopKOption = None,
     top_p: cli.TopPOption = None,
@@ -59,6 +70,12 @@ def generate(
     if logprobs is not None and not as_json:
         raise OptionError("--logprobs is shown by --json only: give both")
     loading = cli.loading(ctx.params)
+    if lossy is not None:
+        if compare:
+            raise OptionError(
+                "--compare expects equal tokens, and --lossy gives that up: leave one"
+            )
+        loading["lossy"] = lossy
     sampling = cli.given(ctx.params, cli.SAMPLING)
     if logit_bias:
         sampling["logit_bias"] = cli.parse_logit_bias(logit_bias)

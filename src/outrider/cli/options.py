@@ -29,17 +29,17 @@ OneDrafterOption = Annotated[
     str,
     typer.Option(
         metavar="SPEC",
-        help="none, ngram, suffix, prediction:FILE (the output you expect), model:MODEL, "
-        "eagle:HEAD, medusa:HEAD or early-exit:LAYER.",
+        help="none, ngram, suffix, grammar, prediction:FILE (the output you expect), "
+        "model:MODEL, eagle:HEAD, medusa:HEAD or early-exit:LAYER.",
     ),
 ]
 DraftersOption = Annotated[
     str,
     typer.Option(
         metavar="SPEC",
-        help="none, ngram, suffix, prediction:FILE (the output you expect), model:MODEL, "
-        "eagle:HEAD, medusa:HEAD or early-exit:LAYER; several with commas between: each round "
-        "uses the best.",
+        help="none, ngram, suffix, grammar, prediction:FILE (the output you expect), "
+        "model:MODEL, eagle:HEAD, medusa:HEAD or early-exit:LAYER; several with commas between: "
+        "each round uses the best.",
     ),
 ]
 MaxDraftOption = Annotated[

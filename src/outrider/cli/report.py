@@ -24,6 +24,8 @@ def summary(stats: Stats, comparison: Comparison | None) -> list[str]:
         f"{stats.tokens} tokens in {stats.wall_s:.2f} s, {speed}",
         f"acceptance length {_number(stats.acceptance_length, '{:.2f}')}, {drafted}",
     ]
+    if stats.lossy is not None:
+        lines.append(f"LOSSY ({stats.lossy}): this text may differ from the target's own")
     if comparison is not None:
         plain = _number(comparison.plain_tokens_per_second, "{:.1f} tokens/s")
         verdict = "yes" if comparison.identical else f"no ({comparison.difference})"
@@ -49,6 +51,8 @@ def document(
         "seed": result.seed,
         "stats": result.stats.to_dict(),
     }
+    if result.lossy is not None:
+        document["lossy"] = result.lossy
     if result.logprobs is not None:
         document["logprobs"] = [_logprobs(record) for record in result.logprobs]
     if comparison is not None:

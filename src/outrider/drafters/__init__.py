@@ -50,6 +50,10 @@ def build_drafter(
             from outrider.drafters.suffix import SuffixDrafter
 
             return SuffixDrafter()
+        case "grammar":
+            from outrider.drafters.grammar import GrammarDrafter
+
+            return GrammarDrafter()
         case "prediction":
             from outrider.drafters.prediction import PredictionDrafter
 

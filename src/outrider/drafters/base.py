@@ -30,21 +30,49 @@ class DraftSampler(Protocol):
         """Whether drafts come with `q`, so that a tree's shape may not depend on what was drawn."""
         ...
 
-    def draw(self, logits: Tensor, position: int) -> tuple[int, Tensor | None]:
+    def draw(
+        self, logits: Tensor, position: int, path: TokenIds | None = None
+    ) -> tuple[int, Tensor | None]:
         """Choose the token at an absolute position from draft logits [V]; return it and q [V].
 
-        q is None when the draft needs none: greedy drafts, and every draft under `match`.
+        q is None when the draft needs none: greedy drafts, and every draft under `match`. `path`
+        are the tokens drafted before it, by which the request's grammar is known to stand there.
         """
         ...
 
     def candidates(
-        self, logits: Tensor, positions: Sequence[int], count: int, ids: Tensor | None = None
+        self,
+        logits: Tensor,
+        positions: Sequence[int],
+        count: int,
+        ids: Tensor | None = None,
+        paths: Sequence[TokenIds] | None = None,
     ) -> Candidates:
-        """Choose `count` different tokens for each row of draft logits [R, D].
+        """Choose up to `count` different tokens for each row of draft logits [R, D].
 
         `positions` are the absolute ones the tokens would stand at. `ids` [D] are the target's
-        ids that the columns stand for, where they are not 0 to V - 1.
+        ids that the columns stand for, where they are not 0 to V - 1. `paths[r]` are the tokens
+        drafted before row r: what the request's grammar refuses there is not chosen.
         """
+        ...
+
+
+class DraftGrammar(Protocol):
+    """What a request's grammar says of the text to come. Looking ahead moves nothing.
+
+    A path is a draft after all that was committed.
+    """
+
+    def allowed(self, path: TokenIds = ()) -> Tensor:
+        """Return the ids [n] allowed after a path, in order: none after one that is refused."""
+        ...
+
+    def forced(self, limit: int, path: TokenIds = ()) -> list[int]:
+        """Return at most `limit` tokens that come after a path whatever the target says."""
+        ...
+
+    def reachable(self, tree: DraftTree) -> list[bool]:
+        """Return for each node of a draft whether the grammar allows the path that leads to it."""
         ...
 
 
@@ -61,6 +89,8 @@ class DraftRequest:
     """The output the user expects, for drafters that can use it."""
     sequence: int | None = None
     """The target's own sequence of the request, for drafters that are part of the target."""
+    grammar: DraftGrammar | None = None
+    """The grammar that the output is held to, led on with what is committed."""
 
 
 State = TypeVar("State")
@@ -92,6 +122,13 @@ class Drafter(ABC, Generic[State]):
     """
     needs_prediction: bool = False
     """Whether a request without a predicted output makes no sense for it."""
+    needs_grammar: bool = False
+    """Whether it has nothing to say of a request without a grammar, and is left out of it."""
+    follows_forced: bool = False
+    """Whether its drafts begin with what a grammar forces, which takes it no step.
+
+    Drafts that come with `q` are drawn from their first token.
+    """
     reads_text: bool = True
     """Whether it has to read what was committed, sooner or later, which costs it time."""
     feature_layers: tuple[int, ...] = ()

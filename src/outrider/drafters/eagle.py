@@ -63,7 +63,7 @@ class _Draft:
         """Grow by a level, from the logits [F, D] after each node of the frontier."""
         growth, state = self.growth, self.state
         positions = [len(state.tokens) + growth.depth(node) for node in growth.frontier]
-        found = state.sampler.candidates(logits, positions, max(growth.counts), ids)
+        found = state.sampler.candidates(logits, positions, max(growth.counts), ids, growth.paths())
         growth.add(found.tokens, found.chances, found.q)
 
     def pairs(self) -> tuple[list[int], list[Tensor], list[int]]:
@@ -178,7 +178,7 @@ class EagleDrafter(Drafter[EagleState]):
     def _growth(self, state: EagleState, budget: int, depth: int) -> Growing:
         if state.sampler.has_laws:
             return ShapedGrowth(self._ranks.shape(budget, depth))
-        return Growth(min(self._width, budget))
+        return Growth(min(self._width, budget), budget, depth)
 
     def _read(self, states: Sequence[EagleState]) -> EagleOutput:
         """Let the head read all true features; returns what it gives [B, H] after the last."""

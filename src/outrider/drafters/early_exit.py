@@ -71,7 +71,7 @@ class EarlyExitDrafter(Drafter[EarlyExitState]):
         logits = self._early.draft([state.sequence for state in states], unread)
         for state, chain, row in zip(states, chains, logits, strict=True):
             position = len(state.tokens) + len(chain.tokens)
-            found = state.sampler.candidates(row[None], [position], 1)
+            found = state.sampler.candidates(row[None], [position], 1, paths=chain.paths())
             chain.add(found.tokens, found.chances, found.q)
 
     def observe(

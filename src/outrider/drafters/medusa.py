@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from outrider.drafters.base import Drafter, DraftRequest, DraftSampler
+from outrider.drafters.base import Drafter, DraftGrammar, DraftRequest, DraftSampler
 from outrider.errors import OptionError
 from outrider.heads.medusa import MedusaHeads
 from outrider.targets.base import NORMED
-from outrider.trees.growth import ShapedGrowth
+from outrider.trees.growth import Growing, Growth, ShapedGrowth
 from outrider.trees.marginals import best_first
 from outrider.trees.ranks import RankRecord
 from outrider.types import NO_DRAFT, DraftTree, TokenIds
@@ -30,6 +30,7 @@ class MedusaState:
 
     sampler: DraftSampler
     num_tokens: int
+    grammar: DraftGrammar | None = None
     hidden: Tensor | None = None
     drawn: DraftTree = NO_DRAFT
     """The last draft, if it was drawn."""
@@ -64,7 +65,7 @@ class MedusaDrafter(Drafter[MedusaState]):
         return 1
 
     def begin(self, request: DraftRequest) -> MedusaState:
-        return MedusaState(request.sampler, len(request.prompt_ids))
+        return MedusaState(request.sampler, len(request.prompt_ids), request.grammar)
 
     @torch.inference_mode()
     def propose(self, states: Sequence[MedusaState], budgets: Sequence[int]) -> list[DraftTree]:
@@ -95,22 +96,26 @@ class MedusaDrafter(Drafter[MedusaState]):
     def _tree(self, state: MedusaState, logits: Tensor, budget: int) -> DraftTree:
         """Return a request's draft from the logits [K, V] of its heads."""
         if state.sampler.has_laws:
-            return self._drawn(state, logits, budget)
+            growth = ShapedGrowth(self._ranks.shape(budget, len(logits)))
+            state.drawn = _grown(growth, state, logits).tree(budget)
+            return state.drawn
         width = min(self._width, budget)
+        if state.grammar is not None:  # what may follow is a matter of the whole path
+            return _grown(Growth(width), state, logits).tree(budget)
         positions = range(state.num_tokens, state.num_tokens + len(logits))
         found = state.sampler.candidates(logits, positions, width)
         return best_first(found.tokens, found.chances, budget)
 
-    def _drawn(self, state: MedusaState, logits: Tensor, budget: int) -> DraftTree:
-        """Return a tree of a settled shape, every node's children drawn by themselves."""
-        growth = ShapedGrowth(self._ranks.shape(budget, len(logits)))
-        for depth, row in enumerate(logits):
-            if not growth.frontier:
-                break
-            count = len(growth.frontier)
-            positions = [state.num_tokens + depth] * count
-            laws = row.expand(count, -1)
-            found = state.sampler.candidates(laws, positions, max(growth.counts))
-            growth.add(found.tokens, found.chances, found.q)
-        state.drawn = growth.tree(budget)
-        return state.drawn
+
+def _grown(growth: Growing, state: MedusaState, logits: Tensor) -> Growing:
+    """Grow a tree level by level, every node's children chosen by themselves."""
+    for depth, row in enumerate(logits):
+        if not growth.frontier:
+            break
+        count = len(growth.frontier)
+        positions = [state.num_tokens + depth] * count
+        found = state.sampler.candidates(
+            row.expand(count, -1), positions, max(growth.counts), paths=growth.paths()
+        )
+        growth.add(found.tokens, found.chances, found.q)
+    return growth

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 from torch.nn import functional
 
-from outrider.drafters.base import Drafter, DraftRequest, DraftSampler
+from outrider.drafters.base import Drafter, DraftGrammar, DraftRequest, DraftSampler
 from outrider.errors import OptionError
 from outrider.targets.base import Rows, Target
 from outrider.trees.growth import Growing, Growth, ShapedGrowth
@@ -27,6 +27,7 @@ class ModelState:
     sequence: int
     sampler: DraftSampler
     tokens: list[int]
+    grammar: DraftGrammar | None = None
     read: DraftTree = NO_DRAFT
     """Drafted tokens that the model has read since: a chain that it keeps in its cache, or the
     tree of its last pass."""
@@ -50,6 +51,7 @@ class ModelDrafter(Drafter[ModelState]):
 
     name = "model"
     default_max_draft = 12
+    follows_forced = True
 
     def __init__(
         self,
@@ -82,17 +84,18 @@ class ModelDrafter(Drafter[ModelState]):
 
     def begin(self, request: DraftRequest) -> ModelState:
         sequence = self._model.open(min(request.max_tokens, self._model.max_positions))
-        return ModelState(sequence, request.sampler, list(request.prompt_ids))
+        tokens = list(request.prompt_ids)
+        return ModelState(sequence, request.sampler, tokens, request.grammar)
 
     def propose(self, states: Sequence[ModelState], budgets: Sequence[int]) -> list[DraftTree]:
-        rooms = [self._model.max_positions - len(state.tokens) for state in states]
+        runs = [_forced(state, budget) for state, budget in zip(states, budgets, strict=True)]
         depths = [
-            max(0, min(self.steps(budget), room))
-            for budget, room in zip(budgets, rooms, strict=True)
+            max(0, min(self.steps(budget - len(run)), self._room(state) - len(run)))
+            for state, budget, run in zip(states, budgets, runs, strict=True)
         ]
         growths = [
-            self._growth(state.sampler, budget, depth)
-            for state, budget, depth in zip(states, budgets, depths, strict=True)
+            self._growth(state.sampler, budget, depth, run)
+            for state, budget, depth, run in zip(states, budgets, depths, runs, strict=True)
         ]
         for step in range(max(depths, default=0)):
             active = [i for i, depth in enumerate(depths) if step < depth and growths[i].frontier]
@@ -103,10 +106,17 @@ class ModelDrafter(Drafter[ModelState]):
             state.drawn = tree if tree.q is not None else NO_DRAFT
         return trees
 
-    def _growth(self, sampler: DraftSampler, budget: int, depth: int) -> Growing:
+    def _room(self, state: ModelState) -> int:
+        return self._model.max_positions - len(state.tokens)
+
+    def _growth(
+        self, sampler: DraftSampler, budget: int, depth: int, run: Sequence[int]
+    ) -> Growing:
         if sampler.has_laws and depth > 0:
             return ShapedGrowth(self._ranks.shape(budget, depth))
-        return Growth(min(self._width, budget))
+        growth = Growth(min(self._width, budget), budget, len(run) + depth)
+        growth.start(run)
+        return growth
 
     def _grow(self, states: Sequence[ModelState], growths: Sequence[Growing]) -> None:
         """Add a level to each tree, with one pass of the model."""
@@ -119,7 +129,11 @@ class ModelDrafter(Drafter[ModelState]):
                 self._model.commit(state.sequence, ())
             positions = [len(state.tokens) + growth.depth(node) for node in growth.frontier]
             found = state.sampler.candidates(
-                self._over_target_ids(logits[wanted]), positions, max(growth.counts), self._ids
+                self._over_target_ids(logits[wanted]),
+                positions,
+                max(growth.counts),
+                self._ids,
+                growth.paths(),
             )
             growth.add(found.tokens, found.chances, found.q)
 
@@ -174,6 +188,13 @@ class ModelDrafter(Drafter[ModelState]):
         if missing == 0 and logits.shape[-1] == self._vocab_size:
             return logits
         return functional.pad(logits[:, : self._shared_ids], (0, missing), value=float("-inf"))
+
+
+def _forced(state: ModelState, budget: int) -> list[int]:
+    """Return what comes next for sure, which needs no pass of the model."""
+    if state.grammar is None or state.sampler.has_laws:
+        return []
+    return state.grammar.forced(budget)
 
 
 def _shared_path(tree: DraftTree, tokens: TokenIds) -> list[int]:

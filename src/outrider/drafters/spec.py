@@ -10,7 +10,7 @@ from outrider.checkpoints.base import Kind
 from outrider.errors import OptionError
 
 DrafterKind: TypeAlias = Literal[
-    "none", "ngram", "suffix", "prediction", "model", "eagle", "medusa", "early-exit"
+    "none", "ngram", "suffix", "grammar", "prediction", "model", "eagle", "medusa", "early-exit"
 ]
 
 _ARGUMENTS = {
@@ -30,7 +30,7 @@ TRAINED: dict[str, Kind] = {"eagle": "eagle", "medusa": "medusa", "model": "draf
 _NOUNS = {"eagle": "head", "medusa": "head", "early-exit": "layer"}
 
 SPECS = (
-    "none, ngram, suffix, prediction, prediction:FILE, model, model:ID_OR_PATH, eagle, "
+    "none, ngram, suffix, grammar, prediction, prediction:FILE, model, model:ID_OR_PATH, eagle, "
     "eagle:PATH, medusa, medusa:PATH, early-exit:LAYER"
 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 
 from outrider.engine.choices import Why
 from outrider.engine.controller import Controller, Decision
@@ -59,9 +60,9 @@ class FixedDrafting(Drafting):
             ]
             found, seconds = self._roster.ask(member, states, budgets, pass_seconds=plain_s)
             modelled_s += 0.0 if member.is_lookup else seconds
-            for i, tree in enumerate(found):
-                if len(tree):
-                    trees[i] = tree
+            for i, draft in enumerate(found):
+                if len(draft):
+                    trees[i] = tree = states[i].complete(draft, budgets[i])
                     seat = states[i].seat(member)
                     seat.try_out(tree, is_scored=True)
                     kept = tree if member.is_lookup else None
@@ -115,19 +116,21 @@ class MeasuredDrafting(Drafting):
         budgets = [min(member.longest, state.most_drafted) for state in states]
         if member.is_lookup:
             trees, _ = self._roster.ask(member, states, budgets)
-            for state, tree, mine in zip(states, trees, offers, strict=True):
+            for state, tree, budget, mine in zip(states, trees, budgets, offers, strict=True):
                 if len(tree):
-                    mine.append(Offer.of_tree(state.seat(member), tree))
+                    draft = state.complete(tree, budget)
+                    mine.append(Offer.of_tree(state.seat(member), draft))
             return
         for state, budget, mine in zip(states, budgets, offers, strict=True):
             seat = state.seat(member)
             # Nobody knows what the first draft of all costs: it is short, and for one request.
             if budget > 0 and seat.can_draft and (state.has_begun or seat.unread <= _FEW_TOKENS):
-                depth = member.drafter.steps(budget if member.costs.is_known else 1)
+                lead = state.lead(member, budget)
+                depth = member.drafter.steps(budget - lead if member.costs.is_known else 1)
                 levels = seat.expected(depth)
                 tokens = sum(level.tokens for level in levels)
                 horizon = max(1.0, min(_LONG_RUN, state.room / (1 + tokens)))
-                mine.append(Offer.to_come(seat, levels, horizon))
+                mine.append(Offer.to_come(seat, levels, horizon, lead))
                 if not member.costs.is_known:
                     break
 
@@ -151,7 +154,11 @@ class MeasuredDrafting(Drafting):
         for i, tree in enumerate(found):
             if budgets[i]:
                 seat = states[i].seat(member)
-                drafts[i] = Offer.of_tree(seat, tree)
+                drafts[i] = replace(
+                    Offer.of_tree(seat, states[i].complete(tree, budgets[i])),
+                    lead=states[i].lead(member, len(tree)),
+                    own=len(tree),
+                )
                 if not len(tree):  # nothing, where so much was expected: others may have more
                     seat.acceptance.learn(0, False)
                     if seat.gains.is_known:
@@ -167,15 +174,18 @@ def _tells_more_than_depth(tree: DraftTree | None) -> bool:
 def _levels(draft: Offer, scored: DraftTree) -> list[Level]:
     """Return what the levels of a draft bring: the nodes that were scored, or else the likeliest.
 
-    What was not worth a row in this round is still worth knowing, as it may be in another.
+    What was not worth a row in this round is still worth knowing, as it may be in another. What a
+    grammar forces before and behind is no merit of the drafter.
     """
     assert draft.tree is not None
-    places = depths(draft.tree)
+    places = depths(draft.tree)[: draft.own]
     found: list[list[float]] = [[] for _ in range(max(places))]
     for node, chance in draft.nodes():
-        found[places[node] - 1].append(chance)
+        if node < len(places):
+            found[places[node] - 1].append(chance)
     kept = [0] * len(found)
     for depth in depths(scored):
-        kept[min(depth, len(kept)) - 1] += 1
+        if depth <= len(kept):
+            kept[depth - 1] += 1
     best = [chances[: max(1, count)] for chances, count in zip(found, kept, strict=True)]
-    return [Level(min(1.0, sum(chances)), len(chances)) for chances in best]
+    return [Level(min(1.0, sum(chances)), len(chances)) for chances in best[draft.lead :]]

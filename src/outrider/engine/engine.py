@@ -24,7 +24,7 @@ from outrider.engine.scheduler import Scheduler
 from outrider.engine.seat import Member
 from outrider.errors import OptionError
 from outrider.targets.base import Target
-from outrider.types import Chunk, Rule
+from outrider.types import Chunk, LossyRule, Rule
 
 
 class Engine:
@@ -34,6 +34,7 @@ class Engine:
     far to draft. With a number, each round drafts so many tokens with the first drafter that has
     any to offer; 0 is plain decoding. `profile` is what `to_profile` of an earlier engine gave;
     `costs` are those of another engine with the same target. `clock` tells the time in seconds.
+    `lossy`, where it is given, verifies in place of the rule.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class Engine:
         drafters: Drafter[Any] | Sequence[Drafter[Any]] | None = None,
         *,
         rule: Rule = "match",
+        lossy: LossyRule | None = None,
         max_draft: int | Literal["auto"] = "auto",
         max_batch: int = 8,
         costs: PassCosts | None = None,
@@ -50,7 +52,9 @@ class Engine:
     ) -> None:
         check_engine_options(rule, max_draft, max_batch)
         self.target = target
+        require_one_rule(rule, lossy)
         self.rule: Rule = rule
+        self.lossy = lossy
         self.max_draft = max_draft
         self.max_batch = max_batch
         self.drafters = _as_tuple(drafters)
@@ -139,7 +143,9 @@ class Engine:
         learn of costs and drafts they share.
         """
         options = SchedulerOptions(self.max_batch, max_queue, prefill_rows, max_prefixes)
-        return Scheduler(self._rounds, options, rule=self.rule, check=self.check_speculation)
+        return Scheduler(
+            self._rounds, options, rule=self.lossy or self.rule, check=self.check_speculation
+        )
 
     def run(
         self, requests: Iterable[Request]
@@ -173,6 +179,14 @@ def require_rule(rule: object) -> None:
     """Raise OptionError for a rule that does not exist."""
     if rule not in get_args(Rule):
         raise OptionError(f"rule is {rule!r}; it must be one of {', '.join(get_args(Rule))}")
+
+
+def require_one_rule(rule: Rule, lossy: LossyRule | None) -> None:
+    """Raise OptionError for a rule that is named beside a lossy one, which would go unheeded."""
+    if lossy is not None and rule != "match":
+        raise OptionError(
+            f"rule is {rule!r} and lossy {str(lossy)!r}: one of them verifies; leave one"
+        )
 
 
 def _require_chains(rule: Rule, members: Sequence[Member]) -> None:

@@ -27,17 +27,26 @@ class Offer:
     """Of a draft not yet made, the level that each node stands on, from 1."""
     horizon: float = 1.0
     """Rounds that share the cost of reading what the drafter has not read yet."""
+    lead: int = 0
+    """How many nodes at its beginning are sure, and take the drafter no step."""
+    own: int | None = None
+    """How many nodes are the drafter's; those behind them are forced. None: all."""
 
     @classmethod
-    def to_come(cls, seat: Seat, levels: Sequence[Level], horizon: float) -> Offer:
-        """Offer a draft that is not made yet, by what its levels are expected to bring."""
-        chances: list[float] = []
-        places: list[int] = []
+    def to_come(cls, seat: Seat, levels: Sequence[Level], horizon: float, lead: int = 0) -> Offer:
+        """Offer a draft that is not made yet, by what its levels are expected to bring.
+
+        Before the first level come `lead` tokens that are sure.
+        """
+        if not levels:
+            lead = 0
+        chances = [1.0] * lead
+        places = [1] * lead
         for place, level in enumerate(levels, 1):
             count = max(1, round(level.nodes))
             chances += [level.tokens / count] * count
             places += [place] * count
-        return cls(seat, chances, levels=places, horizon=horizon)
+        return cls(seat, chances, levels=places, horizon=horizon, lead=lead)
 
     def nodes(self) -> Iterator[tuple[int, float]]:
         """Yield the nodes of the draft that is there with their chances, the likeliest first."""
@@ -51,7 +60,10 @@ class Offer:
 
     def budget(self, count: int) -> int:
         """Return how many tokens to ask for, so that the first `count` nodes are among them."""
-        return self.seat.member.budget(self.levels[count - 1]) if self.levels else count
+        if not self.levels:
+            return count
+        member = self.seat.member
+        return min(member.longest, self.lead + member.budget(self.levels[count - 1]))
 
     @property
     def is_whole(self) -> bool:

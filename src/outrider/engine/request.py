@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from transformers import PreTrainedTokenizerBase
 from outrider.drafters.base import DraftRequest
 from outrider.engine.detokenize import Detokenizer
 from outrider.engine.prefixes import Prefix
+from outrider.engine.scoring import MOST_SCORED_ROWS, PromptScores
 from outrider.engine.seat import Member, Seat
 from outrider.engine.session import Session
 from outrider.engine.stats import Stats
@@ -25,8 +27,20 @@ from outrider.sampling.pipeline import LogitsPipeline
 from outrider.sampling.rows import SampledRows
 from outrider.sampling.sampler import KeyedDraftSampler
 from outrider.targets.base import Rows, Target
-from outrider.trees.layout import depths, prune
-from outrider.types import Chunk, DraftTree, FinishReason, Rule, Source, Token, Verification
+from outrider.trees.layout import depths, prune, worth_scoring
+from outrider.trees.runs import lengthen
+from outrider.types import (
+    AnyRule,
+    Chunk,
+    DraftTree,
+    FinishReason,
+    LossyRule,
+    Rule,
+    Source,
+    Token,
+    TokenIds,
+    Verification,
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,6 +57,8 @@ class Request:
     tokenizer: PreTrainedTokenizerBase | None = None
     prediction_ids: tuple[int, ...] | None = None
     session: Session | None = None
+    scores: PromptScores | None = None
+    """Where the log-probabilities of the prompt's tokens go, if they are wanted."""
     name: str = "request"
     speculate: bool = True
     """False: plain decoding, whatever the engine does for others."""
@@ -62,7 +78,7 @@ class RequestState:
         request: Request,
         target: Target,
         *,
-        rule: Rule = "match",
+        rule: AnyRule = "match",
         prefix: Prefix | None = None,
     ) -> None:
         """`rule` serves a request that names none, `prefix` one that has no session.
@@ -71,9 +87,10 @@ class RequestState:
         """
         check_prompt(request.prompt_ids, target)
         self.request = request
-        self.rule: Rule = request.rule or rule
+        self.rule: AnyRule = request.rule or rule
         self.tokens = list(request.prompt_ids)
-        self.stats = Stats(prompt_tokens=len(request.prompt_ids))
+        lossy = str(self.rule) if isinstance(self.rule, LossyRule) else None
+        self.stats = Stats(prompt_tokens=len(request.prompt_ids), lossy=lossy)
         self.finish_reason: FinishReason | None = None
         self.seats: list[Seat] = []
         """One for each drafter of the engine."""
@@ -89,11 +106,15 @@ class RequestState:
 
     def _acquire(self, prefix: Prefix | None) -> Prefix:
         request = self.request
+        shareable = request.prompt_ids
+        if request.scores is not None:  # of what is cached there are no logits any more
+            request.scores.begin()
+            shareable = ()
         if request.session is not None:
-            return request.session.acquire(self._target, request.prompt_ids, self._max_tokens)
+            return request.session.acquire(self._target, shareable, self._max_tokens)
         if prefix is None:
             return Prefix(self._target, self._max_tokens)
-        prefix.lend(request.prompt_ids)
+        prefix.lend(shareable)
         return prefix
 
     def release(self) -> Prefix | None:
@@ -107,21 +128,26 @@ class RequestState:
 
     def draft_request(self) -> DraftRequest:
         """Tell a drafter what it may know."""
-        params = self.request.params
         return DraftRequest(
             prompt_ids=tuple(self.tokens),
             max_tokens=self._max_tokens,
-            sampler=KeyedDraftSampler(
-                params.temperature,
-                self.noise,
-                self.rule,
-                top_k=params.top_k,
-                top_p=params.top_p,
-                min_p=params.min_p,
-                vocab_size=self._target.vocab_size,
-            ),
+            sampler=self._draft_sampler(),
             prediction_ids=self.request.prediction_ids,
             sequence=self.sequence,
+            grammar=self._pipeline.grammar,
+        )
+
+    def _draft_sampler(self) -> KeyedDraftSampler:
+        params = self.request.params
+        return KeyedDraftSampler(
+            params.temperature,
+            self.noise,
+            self.rule,
+            top_k=params.top_k,
+            top_p=params.top_p,
+            min_p=params.min_p,
+            vocab_size=self._target.vocab_size,
+            grammar=self._pipeline.grammar,
         )
 
     @property
@@ -138,7 +164,10 @@ class RequestState:
     def admits(self, member: Member) -> bool:
         """Whether the request lets a drafter draft for it."""
         request = self.request
-        is_named = request.drafters is None or member.name in request.drafters
+        if member.drafter.needs_grammar:  # it serves whoever else drafts
+            is_named = self._pipeline.grammar is not None and request.drafters != ()
+        else:
+            is_named = request.drafters is None or member.name in request.drafters
         return request.speculate and request.max_draft != 0 and is_named
 
     @property
@@ -154,18 +183,40 @@ class RequestState:
         raise KeyError(member.name)
 
     def trim(self, tree: DraftTree) -> DraftTree:
-        """Drop the nodes that could not be emitted: past the budget, and ends of text.
+        """Drop the nodes that could not be emitted: past the budget, outside the grammar, and ends
+        of text.
 
         An end of text is not worth a row: when the target draws it, the request ends without one.
         A sampled node stays whatever it carries: under the rules that reject, whether a node is
-        submitted must not depend on the token drawn for it.
+        submitted must not depend on the token drawn for it. Only what no rule comes to may go.
         """
-        room = self.room
+        grammar, room, is_drawn = self._pipeline.grammar, self.room, tree.q is not None
+        may_pass = [True] * len(tree) if grammar is None else grammar.reachable(tree)
+        allowed = worth_scoring(tree, may_pass)
         keep = [
-            level <= room and (tree.q is not None or not self._stopper.is_final(token))
-            for token, level in zip(tree.tokens, depths(tree), strict=True)
+            level <= room and is_allowed and (is_drawn or not self._stopper.is_final(token))
+            for token, level, is_allowed in zip(tree.tokens, depths(tree), allowed, strict=True)
         ]
         return tree if all(keep) else prune(tree, keep)
+
+    def complete(self, tree: DraftTree, budget: int) -> DraftTree:
+        """Let a draft that was worked out go on with what the grammar forces, to `budget` nodes."""
+        grammar = self._pipeline.grammar
+        if grammar is None or tree.q is not None or not len(tree):
+            return tree
+
+        def following(path: TokenIds, limit: int) -> list[int]:
+            run = grammar.forced(min(limit, self.room - len(path)), path)
+            return list(takewhile(lambda token: not self._stopper.is_final(token), run))
+
+        return lengthen(tree, budget, following)
+
+    def lead(self, member: Member, budget: int) -> int:
+        """Return how many tokens of a drafter's next draft, of so many, take it no step."""
+        grammar = self._pipeline.grammar
+        if grammar is None or not member.drafter.follows_forced or budget <= 0:
+            return 0
+        return 0 if self._draft_sampler().has_laws else len(grammar.forced(budget))
 
     # -- the prompt ------------------------------------------------------------------------------
 
@@ -179,10 +230,28 @@ class RequestState:
         """How many tokens are not cached yet: 1 once the prompt is read."""
         return len(self.tokens) - self._target.cached(self.sequence)
 
+    @property
+    def _is_scored(self) -> bool:
+        return self.request.scores is not None and not self.has_begun
+
+    def share(self, rows: int) -> int:
+        """Return how many it reads of so many rows that it may."""
+        return min(rows, MOST_SCORED_ROWS) if self._is_scored else rows
+
     def piece(self, count: int) -> Rows:
         """Return the next `count` tokens of a prompt as rows of a pass."""
         cached = self._target.cached(self.sequence)
-        return Rows(self.sequence, tuple(self.tokens[cached : cached + count]))
+        pending = tuple(self.tokens[cached : cached + count])
+        return Rows(self.sequence, pending, scores_pending=self._is_scored)
+
+    def take_scores(self, rows: Rows, logits: Tensor) -> Tensor:
+        """Return the logits from the root on; those before it have told of the prompt then."""
+        if not rows.scores_pending:
+            return logits
+        assert self.request.scores is not None
+        before = len(rows.pending) - 1
+        self.request.scores.add(logits[:before], rows.pending[1:])
+        return logits[before:]
 
     def keep_piece(self, features: Tensor | None) -> None:
         """Keep the rows of a piece that was scored, all but the last, which is read again.
@@ -200,7 +269,7 @@ class RequestState:
     def rows(self, tree: DraftTree) -> Rows:
         """Return the request's share of the next pass."""
         pending = tuple(self.tokens[self._target.cached(self.sequence) :])
-        return Rows(self.sequence, pending, tree)
+        return Rows(self.sequence, pending, tree, scores_pending=self._is_scored)
 
     def all_features(self, features: Tensor) -> Tensor:
         """Return features of a round behind those of the pieces read before it, if any were."""
@@ -220,8 +289,17 @@ class RequestState:
             request=self.request.name,
         )
 
-    def advance(self, tree: DraftTree, verification: Verification, logits: Tensor) -> Chunk:
-        """Emit a verified round token by token, up to the first that ends the request."""
+    def advance(
+        self,
+        tree: DraftTree,
+        verification: Verification,
+        logits: Tensor,
+        drafter: str | None = None,
+    ) -> Chunk:
+        """Emit a verified round token by token, up to the first that ends the request.
+
+        `drafter` is the name of the one that the tree is of.
+        """
         emitted: list[tuple[int, Source]] = []
         text = ""
         for token, source in _outcome(tree, verification):
@@ -245,7 +323,7 @@ class RequestState:
             Token(token, source, record)
             for (token, source), record in zip(emitted, logprobs, strict=True)
         )
-        return Chunk(text, tuple(tokens), self.finish_reason)
+        return Chunk(text, tuple(tokens), self.finish_reason, drafter, len(tree))
 
     def _logprobs(self, logits: Tensor, path: Sequence[int], ids: Sequence[int]) -> list[Any]:
         top = self.request.params.logprobs
@@ -270,10 +348,17 @@ def check_request(request: Request, target: Target) -> None:
     check_prompt(request.prompt_ids, target)
     _pipeline(request, target)
     _stopper(request, target)
+    check_scores(request, target)
     for token in request.prediction_ids or ():
         if not isinstance(token, int) or not 0 <= token < target.vocab_size:
             allowed = f"ids from 0 to {target.vocab_size - 1}, the target's vocabulary"
             raise OptionError(f"prediction holds {token!r}: expected {allowed}")
+
+
+def check_scores(request: Request, target: Target) -> None:
+    """Raise OptionError if the prompt's tokens are to be scored, and the target cannot do that."""
+    if request.scores is not None and not target.scores_prompts:
+        raise OptionError(f"scores of a prompt are wanted; {type(target).__name__} gives none")
 
 
 def check_prompt(prompt_ids: Sequence[int], target: Target) -> None:

@@ -24,8 +24,7 @@ def may_reuse_decoded(target: Target) -> bool:
 
     Under invariant numerics a few passes find out; at most one sequence is open at a time.
     """
-    # Targets of fixtures and of users need not know about numerics: theirs is "fast".
-    if getattr(target, "numerics", "fast") != "invariant":
+    if target.numerics != "invariant":
         return True
     length = min(_TOKENS, target.max_positions - 1)
     random = Random(0)

@@ -28,6 +28,11 @@ class Result:
         return tuple(token.id for token in self.tokens)
 
     @property
+    def lossy(self) -> str | None:
+        """The lossy rule that had a part in it, None if the text is the target's own."""
+        return self.stats.lossy
+
+    @property
     def logprobs(self) -> tuple[TokenLogprobs, ...] | None:
         """One record a token, if they were asked for."""
         records = tuple(token.logprobs for token in self.tokens if token.logprobs is not None)

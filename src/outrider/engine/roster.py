@@ -9,6 +9,7 @@ from contextlib import suppress
 import torch
 from torch import Tensor
 
+from outrider.drafters.grammar import GrammarDrafter
 from outrider.engine.proposal import check_proposal
 from outrider.engine.request import RequestState
 from outrider.engine.seat import Member, Seat
@@ -26,7 +27,7 @@ class Roster:
         vocab_size: int,
         clock: Callable[[], float],
     ) -> None:
-        self.members = tuple(members)
+        self.members = _with_grammar(members)
         self._vocab_size = vocab_size
         self._clock = clock
         self.layers = tuple(sorted({layer for member in members for layer in member.layers}))
@@ -64,27 +65,29 @@ class Roster:
 
         What a draft model takes is learnt, next to the seconds of a pass of the target.
         """
-        started = self._clock()
-        for state, budget in zip(states, budgets, strict=True):
-            seat = state.seat(member)
-            if budget > 0 and not (seat.is_begun or seat.is_out):
-                self._begin(state, seat)
         trees = [NO_DRAFT] * len(states)
-        asked = [
-            i
-            for i, budget in enumerate(budgets)
-            if budget > 0 and states[i].seat(member).is_begun and states[i].seat(member).can_draft
-        ]
+        seats = [state.seat(member) for state in states]
+        wanted = [i for i, seat in enumerate(seats) if budgets[i] > 0 and not seat.is_out]
+        if not wanted:
+            return trees, 0.0
+        started = self._clock()
+        for i in wanted:
+            if not seats[i].is_begun:
+                self._begin(states[i], seats[i])
+        asked = [i for i in wanted if seats[i].is_begun and seats[i].can_draft]
         if not asked:
             return trees, self._clock() - started
         proposals = self._propose(member, [states[i] for i in asked], [budgets[i] for i in asked])
-        unread = sum(states[i].seat(member).unread for i in asked)
+        unread = sum(seats[i].unread for i in asked)
         for i, tree in zip(asked, proposals, strict=True):
             trees[i] = self._checked(member, states[i], tree, budgets[i])
-            states[i].seat(member).has_drafted = True
+            seats[i].has_drafted = True
         seconds = self._clock() - started
         if not member.is_lookup:
-            steps = max(member.drafter.steps(len(tree)) for tree in trees)
+            steps = max(
+                member.drafter.steps(len(tree) - state.lead(member, len(tree)))
+                for state, tree in zip(states, trees, strict=True)
+            )
             member.costs.observe(steps, unread, seconds, pass_seconds)
         return trees, seconds
 
@@ -188,3 +191,13 @@ class Roster:
             DrafterWarning,
             stacklevel=2,
         )
+
+
+def _with_grammar(members: Sequence[Member]) -> tuple[Member, ...]:
+    """Return drafters, and behind them one of what grammars force: it serves whoever drafts."""
+    if not members or any(member.drafter.needs_grammar for member in members):
+        return tuple(members)
+    drafter = GrammarDrafter()
+    # No draft is longer than memory was planned for.
+    longest = max(member.longest for member in members)
+    return (*members, Member(drafter, drafter.name, longest))

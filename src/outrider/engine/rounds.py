@@ -22,7 +22,7 @@ from outrider.engine.stopwatch import RoundSeconds, Stopwatch
 from outrider.sampling.noise import KeyedRandomness
 from outrider.sampling.rows import SampledRows, draw_rows
 from outrider.targets.base import Rows, ScoredRows, Target
-from outrider.types import NO_DRAFT, Chunk, DraftTree
+from outrider.types import NO_DRAFT, AnyRule, Chunk, DraftTree, LossyRule
 from outrider.verification import verify
 
 
@@ -36,6 +36,8 @@ class Turn:
     is_piece: bool
     """Whether these are less than all, a piece of its prompt or nothing: it cannot decode yet."""
     tree: DraftTree = NO_DRAFT
+    drafter: str | None = None
+    """The name of the one that the tree is of; None without a draft."""
     rows: Rows | None = None
     logits: Tensor | None = None
     features: Tensor | None = None
@@ -110,7 +112,8 @@ class Rounds:
         """
         watch = Stopwatch(self.clock)
         unread = [state.unread for state in states]
-        shares = share_rows(unread, prefill_rows)
+        allowed = share_rows(unread, prefill_rows)
+        shares = [state.share(rows) for state, rows in zip(states, allowed, strict=True)]
         turns = [
             Turn(state, share, share < rows)
             for state, share, rows in zip(states, shares, unread, strict=True)
@@ -137,7 +140,7 @@ class Rounds:
             if turn.share:
                 turn.rows = turn.state.piece(turn.share)
                 scored = self._pass([turn], watch)
-                if scored is not None:
+                if scored is not None and _own_logits(turn, scored.logits[0]) is not None:
                     turn.state.keep_piece(scored.features[0] if scored.features else None)
 
     def _propose(self, turns: Sequence[Turn], watch: Stopwatch) -> _Proposal:
@@ -146,8 +149,10 @@ class Rounds:
         is_priced = self._costs.is_known(len(states))
         with watch.drafting:
             trees, decision, modelled_s = self._drafting.propose(states, contexts)
-            for turn, tree in zip(turns, trees, strict=True):
+            for turn, tree, pick in zip(turns, trees, decision.picks, strict=True):
                 turn.tree, turn.rows = tree, turn.state.rows(tree)
+                if pick is not None and len(tree):
+                    turn.drafter = pick.offer.seat.member.name
         return _Proposal(decision, modelled_s, contexts, is_priced)
 
     def _score(self, turns: Sequence[Turn], watch: Stopwatch) -> None:
@@ -158,7 +163,7 @@ class Rounds:
             scored = self._pass(group, watch) if group else None
             if scored is not None:
                 for i, turn in enumerate(group):
-                    turn.logits = scored.logits[i]
+                    turn.logits = _own_logits(turn, scored.logits[i])
                     turn.features = scored.features[i] if scored.features else None
 
     def _pass(self, turns: Sequence[Turn], watch: Stopwatch) -> ScoredRows | None:
@@ -182,7 +187,7 @@ class Rounds:
         """Let each request emit what the rule accepts of its draft, and keep those rows."""
         with watch.passing:
             sampled = {turn: row for turn in _sound(turns) if (row := _sampled(turn)) is not None}
-            _draw([row for turn, row in sampled.items() if turn.state.rule == "match"])
+            _draw([row for turn, row in sampled.items() if _matches(turn.state.rule)])
             for turn, row in sampled.items():
                 try:
                     _advance(turn, row)
@@ -230,6 +235,21 @@ def _sound(turns: Sequence[Turn]) -> list[Turn]:
     return [turn for turn in turns if turn.error is None]
 
 
+def _own_logits(turn: Turn, logits: Tensor) -> Tensor | None:
+    """Return the logits from a request's root on, those before it noted; None if that raises."""
+    assert turn.rows is not None
+    try:
+        return turn.state.take_scores(turn.rows, logits)
+    except Exception as error:  # noqa: BLE001
+        turn.error = error
+        return None
+
+
+def _matches(rule: AnyRule) -> bool:
+    """Whether a rule compares drafts with the target's own draw at every row."""
+    return (rule.base if isinstance(rule, LossyRule) else rule) == "match"
+
+
 def _sampled(turn: Turn) -> SampledRows | None:
     """Return what the target draws at a request's rows; None, and its end, if its options raise."""
     assert turn.logits is not None
@@ -253,7 +273,7 @@ def _advance(turn: Turn, row: SampledRows) -> None:
     assert turn.logits is not None
     randomness = KeyedRandomness(state.noise, len(state.tokens))
     verification = verify(state.rule, row, turn.tree, randomness)
-    turn.chunk = state.advance(turn.tree, verification, turn.logits)
+    turn.chunk = state.advance(turn.tree, verification, turn.logits, turn.drafter)
     # The last token is the root of the next pass, whether it was drafted or not.
     turn.kept = verification.path[: len(turn.chunk.tokens) - 1]
 

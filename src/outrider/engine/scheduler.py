@@ -18,10 +18,16 @@ from outrider.engine.meter import Meter, Snapshot
 from outrider.engine.options import SchedulerOptions
 from outrider.engine.prefixes import Prefix, PrefixCache
 from outrider.engine.queue import FairQueue
-from outrider.engine.request import Request, RequestState, check_prompt, most_tokens
+from outrider.engine.request import (
+    Request,
+    RequestState,
+    check_prompt,
+    check_scores,
+    most_tokens,
+)
 from outrider.engine.rounds import Rounds, Turn
 from outrider.errors import DrainingError, OptionError, QueueFullError
-from outrider.types import FinishReason, Rule
+from outrider.types import AnyRule, FinishReason
 
 
 @dataclass(slots=True, eq=False)
@@ -47,7 +53,7 @@ class Scheduler:
         rounds: Rounds,
         options: SchedulerOptions,
         *,
-        rule: Rule,
+        rule: AnyRule,
         check: Callable[[Request], None],
     ) -> None:
         """`rule` serves requests that name none; `check` raises for one the engine cannot run."""
@@ -55,7 +61,7 @@ class Scheduler:
         self._rounds = rounds
         self._target = rounds.target
         self._clock = rounds.clock
-        self._rule: Rule = rule
+        self._rule = rule
         self._check = check
         self._prefixes = PrefixCache(self._target, options.max_prefixes)
         self._meter = Meter()
@@ -77,6 +83,7 @@ class Scheduler:
         waiting, DrainingError once no more are taken.
         """
         check_prompt(request.prompt_ids, self._target)
+        check_scores(request, self._target)
         self._check(request)
         with self._changed:
             if self._is_draining:
@@ -217,7 +224,8 @@ class Scheduler:
     def _seat(self, request: Request) -> RequestState | None:
         """Return a request ready to run; None if its cache only fits once others have ended."""
         own = request.session is not None
-        prefix = None if own else self._prefixes.take(request.prompt_ids)
+        reads_all = own or request.scores is not None
+        prefix = None if reads_all else self._prefixes.take(request.prompt_ids)
         try:
             if not self._has_room(request, prefix):
                 return None

@@ -39,6 +39,8 @@ class Stats:
     score_s: float = 0.0
     """The target's passes of the later rounds."""
     host_s: float = 0.0
+    lossy: str | None = None
+    """The lossy rule that verified its drafts, if one did: then its text is not the target's."""
     drafter_error: str | None = None
     """Why the drafter was dropped, if it raised."""
     choices: dict[tuple[str, int], Choice] = field(default_factory=dict)

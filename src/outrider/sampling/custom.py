@@ -44,6 +44,20 @@ class PromptRelative:
         raise TypeError("build the processor for a prompt length first")
 
 
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """A processor that gives the very scores tokens are drawn from, temperature and tail included.
+
+    The options of the tail are then for drafters alone, who had better draw as the target does.
+    """
+
+    processor: LogitsProcessor
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        """Process the scores [1, V] of one row."""
+        return self.processor(input_ids, scores)
+
+
 class CustomProcessors:
     """Runs a caller's processors on one row at a time, each with its full prefix."""
 

@@ -110,19 +110,33 @@ class GrammarState:
         packed = np.stack([self._everything if mask is None else mask for mask in masks])
         return limits(packed, self._vocab_size, device)
 
+    def is_over(self, path: TokenIds) -> bool:
+        """Whether a path ends the text."""
+        return self._reach(tuple(path)) is _Standing.ENDED
+
     def reachable(self, tree: DraftTree) -> list[bool]:
         """Return for each node of a draft whether the grammar allows the path that leads to it."""
         return [self._reach(path) is not _Standing.REFUSED for path in row_paths(tree)[1:]]
 
-    def forced(self, limit: int) -> list[int]:
-        """Return at most `limit` tokens that come next whatever the target says."""
-        found: list[int] = []
-        while len(found) < limit and self._reach(tuple(found)) is _Standing.OPEN:
-            following = self._matcher.compute_ff_tokens() or self._only(tuple(found))
+    def allowed(self, path: TokenIds = ()) -> Tensor:
+        """Return the ids [n] allowed after a path, in order: none after one that is refused."""
+        mask = self.mask(tuple(path))
+        bits = np.zeros(0, np.uint8) if mask is None else np.unpackbits(mask, bitorder="little")
+        return torch.from_numpy(np.flatnonzero(bits[: self._vocab_size]))
+
+    def forced(self, limit: int, path: TokenIds = ()) -> list[int]:
+        """Return at most `limit` tokens that come after a path whatever the target says.
+
+        The end of the text is not among them.
+        """
+        start, found = tuple(path), list[int]()
+        while len(found) < limit and self._reach((*start, *found)) is _Standing.OPEN:
+            following = self._matcher.compute_ff_tokens() or self._only((*start, *found))
             if not following:
                 break
             found.extend(following)
-        return found[:limit]
+        # A text that the target has no tokens for is a dead end, not a draft.
+        return list(takewhile(lambda token: token < self._vocab_size, found[:limit]))
 
     def dead_end(self, path: Path) -> str:
         """Return why no token is left to choose after a path."""

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from outrider.errors import OptionError
-from outrider.sampling.custom import CustomProcessors, TailFilter
+from outrider.sampling.custom import Complete, CustomProcessors, TailFilter
 from outrider.sampling.filters import Filter, build_filters
 from outrider.sampling.grammar_state import GrammarState
 from outrider.sampling.params import SamplingParams
@@ -140,7 +140,7 @@ def _grammar(
 
 
 def _filters(params: SamplingParams) -> list[Filter]:
-    if params.is_greedy:
+    if params.is_greedy or any(isinstance(p, Complete) for p in params.logits_processors):
         return []
     filters = build_filters(
         params.temperature, top_k=params.top_k, top_p=params.top_p, min_p=params.min_p

@@ -80,6 +80,18 @@ class SampledRows:
             self._fail(row, "the scores have no softmax", is_empty=best == -math.inf)
         return probs
 
+    @property
+    def is_greedy(self) -> bool:
+        """Whether the target's token is the highest score rather than a draw."""
+        return self._pipeline.is_greedy
+
+    def spread(self, row: int) -> Tensor:
+        """Return the distribution [V] that the scores of this row make, on the CPU.
+
+        The one that is drawn from, or, where decoding is greedy, the one at temperature 1.
+        """
+        return self._row_scores(row)[0].softmax(dim=-1).cpu()
+
     def _row_scores(self, row: int) -> Tensor:
         """Return one row's scores [1, V]; custom processors see a row once, however it is used."""
         if row not in self._scores:

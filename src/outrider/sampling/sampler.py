@@ -13,7 +13,7 @@ from outrider.sampling.draw import Leader, draw_row, fresh_keys, highest, leader
 from outrider.sampling.filters import build_filters
 from outrider.sampling.grammar_state import GrammarState
 from outrider.sampling.noise import KeyedNoise, Stream
-from outrider.types import Candidates, Rule, TokenIds
+from outrider.types import AnyRule, Candidates, LossyRule, TokenIds
 
 
 class KeyedDraftSampler:
@@ -34,7 +34,7 @@ class KeyedDraftSampler:
         self,
         temperature: float,
         noise: KeyedNoise,
-        rule: Rule,
+        rule: AnyRule,
         *,
         top_k: int = 0,
         top_p: float = 1.0,
@@ -49,7 +49,7 @@ class KeyedDraftSampler:
         self._temperature = temperature
         self._filters = build_filters(temperature, top_k=top_k, top_p=top_p, min_p=min_p)
         self._noise = noise
-        self._rule = rule
+        self._rule = rule.base if isinstance(rule, LossyRule) else rule
         self._draws = 0
         self._vocab_size = vocab_size
         self._grammar = grammar
@@ -70,10 +70,12 @@ class KeyedDraftSampler:
         """Choose the token at an absolute position from draft logits [V]; return it and q [V].
 
         q, on the CPU, comes with sampled drafts under the rules that reject. `path` are the tokens
-        drafted before it.
+        drafted before it; where the grammar leaves nothing after them, the draw is as without it.
         """
-        paths = None if path is None else [path]
-        scores = self._scores(logits.unsqueeze(0), None, paths).squeeze(0)
+        row = logits.unsqueeze(0)
+        scores = self._scores(row, None, None if path is None else [path]).squeeze(0)
+        if path is not None and scores.amax() == -math.inf:
+            scores = self._scores(row, None, None).squeeze(0)
         if self.is_greedy:
             return self._checked(highest(scores), position), None
         if not self.has_laws:
@@ -96,9 +98,10 @@ class KeyedDraftSampler:
         Greedy drafts are the likeliest tokens; under `match` those that come first with the
         target's own noise at `positions`; under a rule that rejects a sample without replacement,
         with fresh noise for every row. A row with fewer possible tokens has fewer candidates.
-        `paths[r]` are the tokens drafted before those of row r.
+        `paths[r]` are the tokens drafted before those of row r, after which the grammar may leave
+        none.
 
-        Raises NumericsError for a row without any.
+        Raises NumericsError for a row without any for which no grammar can be the reason.
         """
         scores = self._scores(logits, ids, paths)
         if self.has_laws:
@@ -110,7 +113,8 @@ class KeyedDraftSampler:
             law = keys.softmax(dim=-1)
         found = leaders(keys, law, count, ids)
         for row, position in zip(found, positions, strict=True):
-            self._checked(_best(row), position)
+            if row or self._grammar is None or paths is None:
+                self._checked(_best(row), position)
         return Candidates(
             tokens=[[token for _, token, _ in row] for row in found],
             chances=[[chance for _, _, chance in row] for row in found],
@@ -159,14 +163,16 @@ class KeyedDraftSampler:
 def _within(
     grammar: GrammarState, scores: Tensor, ids: Tensor | None, paths: Sequence[TokenIds]
 ) -> Tensor:
-    """Return scores [R, D] without what a grammar refuses, except in rows where nothing is left.
+    """Return scores [R, D] without what a grammar refuses after the path of each row.
 
-    Such a row drafts what cannot be accepted, which is no reason for the drafter to fail.
+    Behind the end of the text nothing is worth drafting, though it may be said over and over.
     """
     limits = grammar.limits([tuple(path) for path in paths], scores.device)
+    for row, path in enumerate(paths):
+        if grammar.is_over(path):
+            limits[row] = -math.inf
     limits = limits[:, : scores.shape[-1]] if ids is None else limits[:, ids]
-    allowed = torch.minimum(scores, limits)
-    return torch.where(allowed.amax(dim=-1, keepdim=True) == -math.inf, scores, allowed)
+    return torch.minimum(scores, limits)
 
 
 def _best(row: Sequence[Leader]) -> tuple[int, float]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from outrider.engine.events import Emitted, Event, Failed, Ticket
-from outrider.engine.request import Request
 from outrider.engine.stats import Stats
 from outrider.types import FinishReason, Token
 
@@ -63,7 +61,7 @@ class Delta:
     finish_reason: FinishReason | None
     progress: Progress
     drafter: str | None = None
-    """Whose draft was scored; None if there was none, or it is not known."""
+    """Whose draft was scored; None if there was none."""
     drafted: int = 0
     """How many tokens that draft had."""
 
@@ -84,64 +82,21 @@ class Ended:
 Word: TypeAlias = Delta | Ended
 
 
-class Reporter:
-    """Turns the events of a scheduler into words; used by its worker alone."""
+def words(events: Sequence[Event]) -> list[Word]:
+    """Return what there is to tell of a scheduler's events."""
+    return [_word(event) for event in events]
 
-    def __init__(self, drafters: Sequence[str] = ()) -> None:
-        """`drafters` are the engine's, by their names."""
-        self._drafters = tuple(drafters)
-        self._seen: dict[Ticket, Counter[str]] = {}
-        self._proposed: dict[Ticket, int] = {}
 
-    def words(self, events: list[Event]) -> list[Word]:
-        """Return what there is to tell of a step's events."""
-        return [self._word(event) for event in events]
-
-    def _word(self, event: Event) -> Word:
-        if isinstance(event, Emitted):
-            return self._delta(event)
-        self._forget(event.ticket)
-        return Ended(event.ticket, event.error if isinstance(event, Failed) else None)
-
-    def _delta(self, event: Emitted) -> Delta:
-        ticket, chunk, stats = event.ticket, event.chunk, event.state.stats
-        drafted = stats.proposed - self._proposed.get(ticket, 0)
-        self._proposed[ticket] = stats.proposed
-        drafter = self._drafter(ticket, stats) if drafted else None
-        if chunk.finish_reason is not None:
-            self._forget(ticket)
+def _word(event: Event) -> Word:
+    if isinstance(event, Emitted):
+        chunk = event.chunk
         return Delta(
-            ticket,
+            event.ticket,
             chunk.text,
             chunk.tokens,
             chunk.finish_reason,
-            Progress.of(stats),
-            drafter,
-            drafted,
+            Progress.of(event.state.stats),
+            chunk.drafter,
+            chunk.drafted,
         )
-
-    def _drafter(self, ticket: Ticket, stats: Stats) -> str | None:
-        """Return the one drafter there was, or that whose count of rounds has just grown.
-
-        Not every round is counted: None where several may have drafted.
-        """
-        candidates = self._candidates(ticket.request)
-        if len(candidates) == 1:
-            return candidates[0]
-        counts: Counter[str] = Counter()
-        for choice in stats.choices.values():
-            if choice.drafted:
-                counts[choice.drafter] += choice.rounds
-        before = self._seen.get(ticket, Counter())
-        self._seen[ticket] = counts
-        return next((name for name, rounds in counts.items() if rounds > before[name]), None)
-
-    def _candidates(self, request: Request) -> tuple[str, ...]:
-        names = self._drafters if request.drafters is None else request.drafters
-        if request.prediction_ids:
-            return names
-        return tuple(name for name in names if name != PREDICTION)
-
-    def _forget(self, ticket: Ticket) -> None:
-        self._seen.pop(ticket, None)
-        self._proposed.pop(ticket, None)
+    return Ended(event.ticket, event.error if isinstance(event, Failed) else None)

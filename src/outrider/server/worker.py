@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from outrider.server.deltas import Reporter, Word
+from outrider.server.deltas import Word, words
 from outrider.server.jobs import Preparer
 from outrider.server.settings import ServerSettings
 
@@ -104,13 +104,12 @@ class Worker:
 
     def _step(self) -> None:
         """Step until told to stop, or nothing is left to do while draining."""
-        reporter = Reporter(self.preparer.drafters)
         scheduler = self.scheduler
         while not self._must_stop:
             if scheduler.wait():
-                words = reporter.words(scheduler.step())
-                if words:
-                    self._listener(words)
+                told = words(scheduler.step())
+                if told:
+                    self._listener(told)
             elif scheduler.is_draining:
                 return
 

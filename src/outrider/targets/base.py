@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from outrider.errors import UnsupportedModelError
-from outrider.types import NO_DRAFT, DraftTree
+from outrider.types import NO_DRAFT, DraftTree, Numerics
 
 if TYPE_CHECKING:
     import torch
@@ -30,11 +30,16 @@ class Rows:
     sequence: int
     pending: tuple[int, ...]
     tree: DraftTree = NO_DRAFT
+    scores_pending: bool = False
+    """Whether the logits of all pending tokens are wanted, not only the root's."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScoredRows:
-    """Logits of one pass: `logits[b]` [1 + N_b, V], row 0 the root, row i + 1 node i."""
+    """Logits of one pass: `logits[b]` [1 + N_b, V], row 0 the root, row i + 1 node i.
+
+    Where pending tokens are scored, their rows come first: [P_b + N_b, V].
+    """
 
     logits: tuple[Tensor, ...]
     seconds: float
@@ -57,6 +62,10 @@ class Target(ABC):
     device: torch.device
     preferred_rows: int | None
     """Rows a pass costs nothing extra to fill, if the target works in fixed shapes."""
+    numerics: Numerics = "fast"
+    """Whether a row has the same bits whatever else is in its pass ("invariant"), or nearly."""
+    scores_prompts: bool = False
+    """Whether it gives the logits of pending tokens, if rows ask for them."""
 
     def pass_rows(self, counts: Sequence[int]) -> int:
         """Return the rows the model computes for a pass over sequences of so many rows each.

@@ -59,11 +59,17 @@ class KVCache:
         """Whether there is room for so many slots of so many tokens already."""
         return slots <= self._slots and tokens <= self._tokens
 
+    def size_for(self, slots: int, tokens: int) -> tuple[int, int]:
+        """Return the slots, and the tokens of each, that reserving so many comes to.
+
+        All slots are as long as the longest, and none is given up again.
+        """
+        return max(slots, self._slots), max(-(-tokens // _GRANULE) * _GRANULE, self._tokens)
+
     @torch.inference_mode()
     def reserve(self, slots: int, tokens: int) -> None:
         """Make room for at least so many slots of at least so many tokens, keeping what is held."""
-        slots = max(slots, self._slots)
-        tokens = max(-(-tokens // _GRANULE) * _GRANULE, self._tokens)
+        slots, tokens = self.size_for(slots, tokens)
         if (slots, tokens) == (self._slots, self._tokens):
             return
         for index, (keys, values) in self._layers.items():

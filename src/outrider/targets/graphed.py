@@ -100,7 +100,7 @@ class GraphedPasses(Passes):
                 self._run_eagerly(group, layers)
                 continue
             for work, (logits, *states) in zip(group, found, strict=True):
-                work.logits.append(logits[work.root : len(work.tokens)])
+                work.logits.append(logits[work.first_wanted : len(work.tokens)])
                 if layers:
                     known = self._tap.layers if self._tap is not None else ()
                     wanted = [states[known.index(layer)] for layer in layers]

@@ -26,35 +26,46 @@ class MemoryPlan:
 
     sequences: int
     tokens: int
-    """Tokens of each sequence, prompt, output and drafts together."""
+    """Tokens that each has room for, prompt, output and drafts together."""
 
     rows: int
     """Rows of the largest pass whose logits are kept."""
 
+    held: int = 0
+    """Bytes of that cache which are there already."""
+
     @property
     def needed(self) -> int:
-        """Bytes of cache and logits together."""
-        return self.cache + self.logits
+        """Bytes of cache and logits that are still to be found."""
+        return self.cache - self.held + self.logits
 
 
 def plan_memory(
-    model: PreTrainedModel, *, sequences: int, tokens: int, rows: int, kv_bytes_per_token: int
+    model: PreTrainedModel,
+    *,
+    sequences: int,
+    tokens: int,
+    rows: int,
+    kv_bytes_per_token: int,
+    held: int = 0,
 ) -> MemoryPlan:
     """Plan the memory of `sequences` caches of `tokens` tokens and a pass of `rows` rows.
 
-    Logits count twice, as the model gives them and in the float32 they are sampled in.
+    Of the caches `held` bytes are there already. Logits count twice, as the model gives them and
+    in the float32 they are sampled in.
     """
     vocab_size = model.config.get_text_config(decoder=True).vocab_size
-    held = [t for t in (*model.parameters(), *model.buffers()) if t.device.type != "meta"]
-    devices = {execution_device(model), *(tensor.device for tensor in held)}
+    loaded = [t for t in (*model.parameters(), *model.buffers()) if t.device.type != "meta"]
+    devices = {execution_device(model), *(tensor.device for tensor in loaded)}
     return MemoryPlan(
-        weights=sum(tensor.nbytes for tensor in held),
+        weights=sum(tensor.nbytes for tensor in loaded),
         cache=sequences * tokens * kv_bytes_per_token,
         logits=rows * vocab_size * (model.dtype.itemsize + 4),
         available=sum(available_memory(device) for device in devices),
         sequences=sequences,
         tokens=tokens,
         rows=rows,
+        held=held,
     )
 
 
@@ -63,10 +74,11 @@ def require_fits(plan: MemoryPlan) -> None:
     if plan.needed <= plan.available:
         return
     per_token = plan.cache / max(1, plan.sequences * plan.tokens)
+    held = f", of which {bytes_in_words(plan.held)} are held," if plan.held else ""
     raise OptionError(
         f"the request needs {bytes_in_words(plan.cache)} of cache "
         f"({_counted(plan.sequences, 'sequence')} of {_counted(plan.tokens, 'token')} at "
-        f"{bytes_in_words(per_token)}) and {bytes_in_words(plan.logits)} for the logits of "
+        f"{bytes_in_words(per_token)}){held} and {bytes_in_words(plan.logits)} for the logits of "
         f"{_counted(plan.rows, 'row')}, beside {bytes_in_words(plan.weights)} of weights; "
         f"{bytes_in_words(plan.available)} are free"
     )

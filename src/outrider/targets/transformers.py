@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
 
 import torch
 from transformers import PreTrainedModel
@@ -35,6 +34,10 @@ from outrider.types import DraftTree, Numerics
 
 _LOGGER = logging.getLogger("outrider")
 
+_TRIED_SHAPES = ((1, 1), (1, 4), (2, 1), (2, 4), (2, 8))
+"""Sequences, and rows of each, in which a compiled pass must give a row the bits it has alone:
+plain decoding of one and of a batch, and drafts of both."""
+
 
 class TransformersTarget(ShapedTarget):
     """Drives any causal language model whose attention goes through Transformers' interface.
@@ -43,6 +46,8 @@ class TransformersTarget(ShapedTarget):
     work a short probe compares a pass with the model's own answer, and a model that cannot be
     driven faithfully is refused (`UnsupportedModelError`).
     """
+
+    scores_prompts = True
 
     def __init__(
         self,
@@ -95,7 +100,7 @@ class TransformersTarget(ShapedTarget):
         eager, few_rows = self._passes, self.numerics == "invariant"
         self._passes = CompiledPasses(run, self._cache, self.device, few_rows=few_rows)
         self._probe()
-        if few_rows and not all(same_bits(self, 2, width) for width in (1, 4)):
+        if few_rows and not all(same_bits(self, *shape) for shape in _TRIED_SHAPES):
             _LOGGER.warning("passes run eagerly: compiled ones change the bits of rows here")
             self._passes = eager
         return self._passes is not eager
@@ -179,18 +184,19 @@ class TransformersTarget(ShapedTarget):
     # -- the contract ---------------------------------------------------------------------------
 
     def require_room(self, sequences: int, tokens: int, rows: int) -> None:
-        slots = len(self._sequences) + sequences
-        if self._cache.holds(slots, tokens):
+        wanted = len(self._sequences) + sequences
+        if self._cache.holds(wanted, tokens):
             return
+        slots, length = self._cache.size_for(wanted, tokens)
         plan = plan_memory(
             self.model,
             sequences=slots,
-            tokens=tokens,
+            tokens=length,
             rows=rows,
             kv_bytes_per_token=self._cache.bytes_per_token,
+            held=self._cache.num_bytes,
         )
-        # What is held is held already, until it has been copied over.
-        require_fits(replace(plan, cache=plan.cache - self._cache.num_bytes))
+        require_fits(plan)
 
     def open(self, max_tokens: int) -> int:
         handle = self._next_handle

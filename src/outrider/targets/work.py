@@ -47,12 +47,13 @@ class Work:
     lineage: list[list[int]] | None
     """Each node's ancestors and itself, for a tree that is no chain."""
     logits: list[Tensor] = field(default_factory=list)
-    """Of the root and the nodes, part by part."""
+    """Of the rows from `first_wanted` on, part by part."""
     features: list[Tensor] = field(default_factory=list)
     """Of all rows that were run, part by part, if any were asked for."""
     done: int = 0
     """The first rows that need not be run: they have been."""
     wants_logits: bool = True
+    scores_pending: bool = False
     entering: Tensor | None = None
     """What enters the first layer of all rows [rows, H], where the layers before have run."""
 
@@ -68,17 +69,20 @@ class Work:
             num_pending=len(rows.pending),
             depths=levels,
             lineage=None if rows.tree.is_chain else ancestors(rows.tree),
+            scores_pending=rows.scores_pending,
         )
 
     @property
     def root(self) -> int:
-        """The row of the last committed token: the first whose logits are wanted."""
+        """The row of the last committed token, from which on logits are wanted at the least."""
         return self.num_pending - 1
 
     @property
     def first_wanted(self) -> int:
         """The first row whose logits are wanted."""
-        return self.root if self.wants_logits else len(self.tokens)
+        if not self.wants_logits:
+            return len(self.tokens)
+        return 0 if self.scores_pending else self.root
 
     @property
     def num_linear(self) -> int:

@@ -7,6 +7,7 @@ them apart, so a drafter needs one loop for both.
 
 from __future__ import annotations
 
+import heapq
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
@@ -61,6 +62,10 @@ class Growing(ABC):
             node = self.parents[node]
         return found[::-1]
 
+    def paths(self) -> list[list[int]]:
+        """Return for each node of the frontier the tokens from the root down to it."""
+        return [[self.tokens[node] for node in self.path(leaf)] for leaf in self.frontier]
+
     def lineage(self) -> tuple[DraftTree, list[int]]:
         """Return the tree of the frontier and its ancestors, and the frontier's rows in it.
 
@@ -88,14 +93,26 @@ class Growth(Growing):
     """A deterministic draft that grows where it is likeliest to be accepted.
 
     Of each level the `width` likeliest nodes are expanded, by `width` children each; of all nodes
-    the likeliest make the draft (EAGLE-2, Li et al. 2406.16858, section 4).
+    the likeliest make the draft (EAGLE-2, Li et al. 2406.16858, section 4). Where the size of the
+    draft is known, what is foreseen not to be part of it is not expanded.
     """
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, budget: int | None = None, depth: int | None = None) -> None:
+        """`budget` and `depth`: the most nodes and levels of the draft, if both are known."""
         super().__init__()
         self.width = width
+        self._budget = budget
+        self._most_levels = depth
+        self._expanded = 0.0  # how likely the nodes are, all together, that got children
+        self._followed = 0.0  # and their likeliest children
         self.chances: list[float] = []
         """That each node is accepted, its ancestors with it."""
+
+    def start(self, run: Sequence[int]) -> None:
+        """Begin with tokens that are sure to be accepted, and grow behind the last of them."""
+        for token in run:
+            self.frontier = list(self._extend(self.frontier[0], [token]))
+            self.chances.append(1.0)
 
     @property
     def counts(self) -> list[int]:
@@ -114,9 +131,12 @@ class Growth(Growing):
             reached = 1.0 if parent == ROOT else self.chances[parent]
             self._extend(parent, drafted)
             # Rounding must not make a child likelier than its parent.
-            self.chances += [reached * min(1.0, chance) for chance in likely]
+            below = [reached * min(1.0, chance) for chance in likely]
+            self.chances += below
+            self._expanded += reached
+            self._followed += max(below, default=0.0)
         level = range(first, len(self.tokens))
-        self.frontier = sorted(self._likeliest(level, self.width))
+        self.frontier = sorted(self._worth_expanding(self._likeliest(level, self.width)))
 
     def tree(self, budget: int) -> DraftTree:
         """Return the draft of the `budget` likeliest nodes, with their chances."""
@@ -130,6 +150,28 @@ class Growth(Growing):
             parents=tuple(index[self.parents[node]] for node in kept),
             chances=tuple(self.chances[node] for node in kept),
         )
+
+    def _worth_expanding(self, nodes: list[int]) -> list[int]:
+        """Return those nodes of the newest level whose children are foreseen to be in the draft.
+
+        A child is taken to be as likely after its parent as the likeliest children have been so
+        far. It is not in the draft if as many others are likelier as the draft may hold, where the
+        nodes of lines that are still to grow count as well.
+        """
+        if self._budget is None or self._most_levels is None or len(self.chances) < self._budget:
+            return nodes
+        least = heapq.nlargest(self._budget, self.chances)[-1]
+        foreseen = list(self.chances)
+        rate = self._followed / self._expanded if self._expanded else 0.0
+        for node in nodes:
+            chance = self.chances[node] * rate
+            for _ in range(self._most_levels - self._depths[node]):
+                if chance <= least:
+                    break
+                foreseen.append(chance)
+                chance *= rate
+        least = heapq.nlargest(self._budget, foreseen)[-1]
+        return [node for node in nodes if self.chances[node] * rate >= least]
 
     def _likeliest(self, nodes: range, count: int) -> list[int]:
         """Return so many of the nodes, the earliest of equals."""

@@ -60,6 +60,17 @@ def prune(tree: DraftTree, keep: Sequence[bool]) -> DraftTree:
     )
 
 
+def worth_scoring(tree: DraftTree, may_pass: Sequence[bool]) -> list[bool]:
+    """Return which nodes to score where those that may not pass are sure to be rejected.
+
+    Of a sampled tree a node that is sure to be rejected counts all the same: what is drawn in its
+    place, and what its siblings are judged by, depends on it. What hangs on it is never come to.
+    """
+    if tree.q is None:
+        return list(may_pass)
+    return [parent == ROOT or may_pass[parent] for parent in tree.parents]
+
+
 def likeliest_path(tree: DraftTree) -> DraftTree:
     """Return the chain that leads from the root to the likeliest child, and on to its own.
 

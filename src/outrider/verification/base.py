@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,6 +22,20 @@ class TargetRows(Protocol):
 
     def probs(self, row: int) -> Tensor:
         """Return the target's distribution p at this row [V]; the rule may not modify it."""
+        ...
+
+
+@runtime_checkable
+class SpreadRows(TargetRows, Protocol):
+    """Rows that also say how sure the target is, for the lossy rules; a row may be asked again."""
+
+    @property
+    def is_greedy(self) -> bool:
+        """Whether the target's token is the likeliest rather than a draw."""
+        ...
+
+    def spread(self, row: int) -> Tensor:
+        """Return the target's distribution [V] at this row, at temperature 1 if it is greedy."""
         ...
 
 
