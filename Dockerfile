@@ -19,7 +19,9 @@ COPY src src
 RUN pip install --no-cache-dir --no-deps .
 
 USER outrider
-# Expanded models, compiled passes and profiles: keep it in a volume.
+# Expanded models, compiled passes and profiles: keep it in a volume. It must be there before, or else
+# the volume would be root's.
+RUN mkdir /home/outrider/cache
 ENV OUTRIDER_CACHE=/home/outrider/cache
 VOLUME /home/outrider/cache
 EXPOSE 8000

@@ -9,7 +9,16 @@ from typing import Any
 
 import httpx2
 import pytest
-from serving import CHAT, MODEL, PATIENCE_S, Running, load_tiny, serving, slowed
+from serving import (
+    CHAT,
+    MODEL,
+    PATIENCE_S,
+    Running,
+    load_tiny,
+    raw_connection,
+    serving,
+    slowed,
+)
 
 from outrider.decoder import Decoder
 from outrider.errors import LoadError, OptionError
@@ -80,6 +89,16 @@ def test_draining_finishes_what_runs_and_takes_no_more() -> None:
         running.thread.join(PATIENCE_S)
         assert not running.thread.is_alive()
         assert running.service.worker.error is None
+
+
+def test_a_body_that_breaks_off_is_no_fault_of_the_server() -> None:
+    with serving() as running:
+        with raw_connection(running) as connection:
+            head = f"POST {CHAT} HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+            connection.sendall(f"{head}Content-Length: 100\r\n\r\n{{".encode())
+        counted = f'outrider_http_requests_total{{kind="whole",route="{CHAT}",status="499"}} 1.0'
+        running.wait_until(lambda: counted in running.http.get("/metrics").text)
+        assert 'reason="disconnect"} 1.0' in running.http.get("/metrics").text
 
 
 def test_a_second_signal_ends_what_runs_at_once() -> None:

@@ -172,6 +172,44 @@ def test_a_stream_that_is_not_read_is_cancelled_and_slows_no_other() -> None:
         running.wait_until(lambda: aborted(running, "slow_reader") == 1)
 
 
+def test_a_client_that_reads_a_byte_at_a_time_costs_nobody_a_round() -> None:
+    """Others get a token in each round meanwhile, and the slow one its whole answer in the end."""
+    with (
+        serving(slowed(lambda: load_tiny("none")), send_buffer=4096) as running,
+        raw_connection(running) as slow,
+    ):
+        rounds = watched_rounds(running)
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+        send(slow, '{"model":"tiny","prompt":"ab","logprobs":8,"max_tokens":120,"stream":true}')
+        running.wait_until(lambda: running_now(running) == (1, 0))
+        for _ in range(3):
+            assert slow.recv(1)
+            assert running.complete("other", max_tokens=20).status_code == 200
+        with slow.makefile("rb") as lines:
+            assert b"[DONE]" in b"".join(lines)
+        running.wait_idle()
+        snapshot = running.service.snapshot
+        assert snapshot is not None and snapshot.cancelled == 0
+    for ticket in (1, 2, 3):
+        (first, *_, last) = [place for place, served in enumerate(rounds) if ticket in served]
+        assert last - first == 20 - 1
+    assert any(0 in served and len(served) > 1 for served in rounds)
+
+
+def watched_rounds(running: Running) -> list[set[int]]:
+    """Return a list that grows by the numbers of those who get something in a round."""
+    scheduler: Any = running.service.worker.scheduler
+    step, rounds = scheduler.step, []
+
+    def noted() -> Any:
+        events = step()
+        rounds.append({event.ticket.number for event in events})
+        return events
+
+    scheduler.step = noted
+    return rounds
+
+
 def running_now(running: Running) -> tuple[int, int]:
     snapshot = running.service.snapshot
     assert snapshot is not None

@@ -136,6 +136,7 @@ def _answers(job: Job, objects: Objects) -> list[Answer]:
             request.tokenizer,
             wants_origins=job.details,
             wants_offsets=objects.wants_logprobs,
+            is_silent=job.body.is_silent,
         )
         for request in job.requests
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from outrider.server.deltas import Delta
@@ -35,6 +35,8 @@ class Answer:
     tokenizer: PreTrainedTokenizerBase | None
     wants_origins: bool = False
     wants_offsets: bool = False
+    is_silent: bool = False
+    """Whether no token was asked for: what comes is told as nothing."""
     texts: list[str] = field(default_factory=list)
     tokens: list[Token] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
@@ -53,6 +55,7 @@ class Answer:
 
     def add(self, delta: Delta) -> Part:
         """Take in a round, and return what it adds."""
+        delta = _untold(delta) if self.is_silent else delta
         self.usage.add(delta)
         self.texts.append(delta.text)
         self.tokens.extend(delta.tokens)
@@ -78,6 +81,12 @@ class Answer:
             },
             "speedup": progress.speedup,
         }
+
+
+def _untold(delta: Delta) -> Delta:
+    """Return a delta without the one token that the engine could not leave out."""
+    progress = replace(delta.progress, tokens=0)
+    return replace(delta, text="", tokens=(), finish_reason="length", progress=progress)
 
 
 def add_all(answers: list[Answer], deltas: Iterable[tuple[int, Delta]]) -> list[tuple[int, Part]]:

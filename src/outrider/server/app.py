@@ -43,7 +43,7 @@ def create_app(service: Service) -> Observe:
         redirect_slashes=False,
         lifespan=lifespan,
     )
-    app.openapi = lambda: documented(app)  # type: ignore[method-assign]
+    app.openapi = lambda: documented(app, service.settings.model)  # type: ignore[method-assign]
     for router in (
         generation_routes(service, gate),
         model_routes(service, gate),

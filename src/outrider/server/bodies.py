@@ -91,6 +91,16 @@ class Generation(Strict):
         """Whom the request is for, as far as it says."""
         return self.user
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether it asks for no token at all, but for what comes with its prompt."""
+        return False
+
+    @property
+    def scores_prompt(self) -> bool:
+        """Whether it asks for the log-probabilities of its prompt's own tokens."""
+        return False
+
     def check(self) -> None:
         """Raise ApiError for fields that do not go together, or are not supported."""
         refuse(self.__dict__, self.refusals)
@@ -104,6 +114,7 @@ class Completion(Generation):
     refusals: ClassVar[Refusals] = COMPLETION
     default_max_tokens: ClassVar[int | None] = 16
 
+    max_tokens: Annotated[int, Field(ge=0)] | None = None
     prompt: Prompts
     best_of: int | None = None
     echo: bool | None = None
@@ -115,6 +126,14 @@ class Completion(Generation):
         """What `logprobs` says."""
         return self.logprobs
 
+    @property
+    def is_silent(self) -> bool:
+        return self.max_tokens == 0
+
+    @property
+    def scores_prompt(self) -> bool:
+        return bool(self.echo) and self.logprobs is not None
+
     def check(self) -> None:
         """Raise ApiError for fields that do not go together, or are not supported."""
         super().check()
@@ -124,8 +143,12 @@ class Completion(Generation):
                 "best_of",
                 "unsupported_field",
             )
-        if self.echo and self.logprobs is not None:
-            raise invalid("echo does not go with logprobs: prompts are not scored", "echo")
+        if self.is_silent and not self.echo:
+            raise invalid(
+                "max_tokens is 0, which needs echo: there is nothing to say", "max_tokens"
+            )
+        if self.is_silent and self.min_tokens:
+            raise invalid(f"min_tokens is {self.min_tokens}, and max_tokens is 0", "min_tokens")
 
 
 class Message(Strict):

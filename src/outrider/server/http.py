@@ -9,6 +9,7 @@ from contextlib import aclosing
 from typing import Any, TypeVar
 
 from fastapi import Request
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -30,7 +31,7 @@ async def read_body(request: Request, *, most_bytes: int, seconds: float) -> byt
     """Return the body of a request, which must be JSON by its own account.
 
     Raises ApiError: 415 for another type, 413 for one that is too large, 408 for one that does not
-    arrive in time.
+    arrive in time, and `gone` for one that breaks off.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
@@ -41,6 +42,8 @@ async def read_body(request: Request, *, most_bytes: int, seconds: float) -> byt
     except TimeoutError as error:
         message = f"the body did not arrive within {seconds:g} s"
         raise ApiError(408, message, headers=_CLOSE) from error
+    except ClientDisconnect as error:
+        raise gone() from error
 
 
 async def _collect(request: Request, most_bytes: int) -> bytes:

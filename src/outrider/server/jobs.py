@@ -5,14 +5,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Hashable, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from outrider.engine.request import Request
+from outrider.engine.scoring import PromptScores
 from outrider.errors import OptionError, PromptError
 from outrider.prompts import encode_prompt
 from outrider.sampling.params import SamplingParams
 from outrider.server.bodies import Chat, Completion, Generation, Message
+from outrider.server.echo import Echo, echo_of
 from outrider.server.errors import ApiError, invalid
 from outrider.server.options import SpeculationChoice, sampling_params, speculation
 from outrider.server.settings import MOST_CHOICES, ServerSettings
@@ -31,6 +33,9 @@ _FIELDS = {
 }
 """What the engine speaks of -> the field that a client knows it by."""
 
+_SILENT = SamplingParams(max_new_tokens=1)
+"""For requests that ask for no token: the engine's one is not told, so no option matters."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Job:
@@ -41,8 +46,8 @@ class Job:
     """The answers to the first prompt, then those to the second, and so on."""
     answers_each: int
     details: bool
-    echoes: tuple[str, ...] = ()
-    """The texts of the prompts, if answers begin with them."""
+    echoes: tuple[Echo, ...] = ()
+    """The prompts, if answers begin with them."""
     client: Hashable = None
     """Whose turn in the queue it uses up."""
 
@@ -58,6 +63,11 @@ class Preparer:
         self._lock = threading.Lock()
         self.drafters = tuple(decoder.engine.to_profile()["drafters"])
         """The names of the engine's drafters."""
+
+    @property
+    def most_answers(self) -> int:
+        """How many answers one request may ask for: more than can wait and run never fit."""
+        return min(MOST_CHOICES, self._settings.max_queue + self._decoder.engine.max_batch)
 
     @property
     def description(self) -> dict[str, Any]:
@@ -81,22 +91,25 @@ class Preparer:
         choice = speculation(body, self.drafters)
         answers_each = params.n
         prompts = body.prompt if isinstance(body, Completion) else ("",)
-        if len(prompts) * answers_each > MOST_CHOICES:
+        if len(prompts) * answers_each > self.most_answers:
             raise invalid(
                 f"{len(prompts)} prompts with n = {answers_each} ask for more than "
-                f"{MOST_CHOICES} answers",
+                f"{self.most_answers} answers",
                 "n",
             )
         encoded = [self._encode(body, prompt) for prompt in prompts]
-        params = self._bound(params)
+        params = _SILENT.with_options(n=answers_each) if body.is_silent else self._bound(params)
         prediction = self._prediction(body)
         each = [
             request
             for place, ids in enumerate(encoded)
             for request in self._requests(ids, params, choice, prediction, f"{request_id}-{place}")
         ]
-        echoes = [self._echo(prompt) for prompt in prompts] if _wants_echo(body) else []
-        return Job(body, tuple(each), answers_each, choice.details, tuple(echoes), client)
+        if body.scores_prompt:
+            top = body.num_logprobs or 0
+            each = [replace(request, scores=PromptScores(top)) for request in each]
+        echoes = self._echoes(prompts, encoded) if _wants_echo(body) else ()
+        return Job(body, tuple(each), answers_each, choice.details, echoes, client)
 
     def _encode(self, body: Generation, prompt: str | tuple[int, ...]) -> tuple[int, ...]:
         name = "messages" if isinstance(body, Chat) else "prompt"
@@ -145,12 +158,14 @@ class Preparer:
             text = body.prediction.content
             return tuple(self._tokenizer.encode(text, add_special_tokens=False))
 
-    def _echo(self, prompt: str | tuple[int, ...]) -> str:
-        if isinstance(prompt, str):
-            return prompt
-        if self._tokenizer is None:
-            raise invalid("echo needs a tokenizer, and the model has none", "echo")
-        return str(self._tokenizer.decode(list(prompt), clean_up_tokenization_spaces=False))
+    def _echoes(
+        self, prompts: Sequence[str | tuple[int, ...]], encoded: Sequence[tuple[int, ...]]
+    ) -> tuple[Echo, ...]:
+        with self._lock:
+            return tuple(
+                echo_of(prompt, ids, self._tokenizer)
+                for prompt, ids in zip(prompts, encoded, strict=True)
+            )
 
     def _requests(
         self,

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from outrider.server.echo import Echo
 from outrider.server.token_texts import TokenTexts
 from outrider.types import Token, TokenLogprobs
 
@@ -30,8 +31,23 @@ def completion_logprobs(
     return {
         "tokens": [texts.text(token.id) for token in tokens],
         "token_logprobs": [_finite(record.chosen) for record in records],
-        "top_logprobs": [_by_text(token, _record(token), texts) for token in tokens],
+        "top_logprobs": [
+            _by_text(token.id, record, texts) for token, record in zip(tokens, records, strict=True)
+        ],
         "text_offset": list(offsets),
+    }
+
+
+def prompt_logprobs(
+    echo: Echo, records: Sequence[TokenLogprobs], texts: TokenTexts
+) -> dict[str, Any]:
+    """Return the part of `logprobs` that a prompt has: of its first token nothing is known."""
+    scored = list(zip(echo.ids[1:], records, strict=True))
+    return {
+        "tokens": [texts.text(token) for token in echo.ids],
+        "token_logprobs": [None, *(_finite(record.chosen) for _, record in scored)],
+        "top_logprobs": [None, *(_by_text(token, record, texts) for token, record in scored)],
+        "text_offset": list(echo.offsets),
     }
 
 
@@ -48,13 +64,13 @@ def _entry(token_id: int, value: float, texts: TokenTexts) -> dict[str, Any]:
     }
 
 
-def _by_text(token: Token, record: TokenLogprobs, texts: TokenTexts) -> dict[str, float]:
+def _by_text(token: int, record: TokenLogprobs, texts: TokenTexts) -> dict[str, float]:
     """Return the likeliest tokens by text, the chosen one among them, as OpenAI has it.
 
     Of several tokens with one text, the likeliest counts.
     """
     found: dict[str, float] = {}
-    for token_id, value in (*record.top, (token.id, record.chosen)):
+    for token_id, value in (*record.top, (token, record.chosen)):
         found.setdefault(texts.text(token_id), _finite(value))
     return found
 

@@ -9,7 +9,7 @@ from typing import Any
 from outrider import __version__
 from outrider.server.answers import Answer, Part
 from outrider.server.jobs import Job
-from outrider.server.logprobs import chat_logprobs, completion_logprobs
+from outrider.server.logprobs import chat_logprobs, completion_logprobs, prompt_logprobs
 from outrider.server.token_texts import TokenTexts
 from outrider.server.usage import usage
 
@@ -131,13 +131,18 @@ class CompletionObjects(Objects):
 
     def opening(self, index: int) -> dict[str, Any] | None:
         """Return the chunk with the prompt, if it is to be echoed."""
-        echo = self._echo(index)
-        return self._chunk([self._choice(index, echo, None, None)]) if echo else None
+        if not self._echoes:
+            return None
+        logprobs = self._prompt_logprobs(index)
+        return self._chunk([self._choice(index, self._echo(index), logprobs, None)])
 
     def choice(self, index: int, answer: Answer) -> dict[str, Any]:
         """Return a whole choice."""
         echo = self._echo(index)
         logprobs = self._logprobs(answer.tokens, answer.offsets, len(echo))
+        before = self._prompt_logprobs(index)
+        if logprobs is not None and before is not None:
+            logprobs = {name: before[name] + values for name, values in logprobs.items()}
         return self._choice(index, echo + answer.text, logprobs, answer.finish_reason)
 
     def delta(self, index: int, part: Part) -> dict[str, Any]:
@@ -146,7 +151,14 @@ class CompletionObjects(Objects):
         return self._choice(index, part.text, logprobs, part.finish_reason)
 
     def _echo(self, index: int) -> str:
-        return self._echoes[index // self.job.answers_each] if self._echoes else ""
+        return self._echoes[index // self.job.answers_each].text if self._echoes else ""
+
+    def _prompt_logprobs(self, index: int) -> dict[str, Any] | None:
+        scores = self.job.requests[index].scores
+        if scores is None:
+            return None
+        echo = self._echoes[index // self.job.answers_each]
+        return prompt_logprobs(echo, scores.records, self.texts)
 
     def _logprobs(
         self, tokens: Sequence[Any], offsets: Sequence[int], start: int

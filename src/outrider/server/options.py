@@ -62,7 +62,7 @@ def _max_tokens(body: Generation, settings: ServerSettings) -> int:
         return min(limit, body.default_max_tokens or limit)
     if wanted > limit:
         raise invalid(f"{name} is {wanted}; this server allows at most {limit}", name)
-    return wanted
+    return max(1, wanted)  # a request that asks for none gets one from the engine, and keeps it
 
 
 def _with_fields(params: SamplingParams, values: Mapping[str, Any]) -> SamplingParams:

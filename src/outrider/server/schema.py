@@ -44,22 +44,23 @@ def body_of(kind: type[Generation]) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
-def documented(app: FastAPI) -> dict[str, Any]:
-    """Return the description of an application's interface, made once."""
+def documented(app: FastAPI, model: str) -> dict[str, Any]:
+    """Return the description of the interface of an application with one model, made once."""
     if app.openapi_schema is None:
         found = get_openapi(title=app.title, version=app.version, routes=app.routes)
         schemas = found.setdefault("components", {}).setdefault("schemas", {})
-        schemas |= _bodies() | {"Error": _error_schema()}
+        schemas |= _bodies(model) | {"Error": _error_schema()}
         app.openapi_schema = found
     return app.openapi_schema
 
 
-def _bodies() -> dict[str, Any]:
+def _bodies(model: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for kind, refusals in ((Completion, COMPLETION), (Chat, CHAT)):
         schema = kind.model_json_schema(ref_template=_REFERENCE)
         found |= schema.pop("$defs")
         found[kind.__name__] = _narrowed(schema, refusals)
+        schema["properties"]["model"]["enum"] = [model]
     found["Message"] = _narrowed(found["Message"], MESSAGE)
     return found
 
