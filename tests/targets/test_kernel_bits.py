@@ -46,7 +46,7 @@ def test_a_row_of_a_product_has_the_same_bits_among_others(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("rows", [1, 6, 7, 9, 13, 40, MOST_FEW_ROWS])
+@pytest.mark.parametrize("rows", [1, 6, 7, 9, 13, 40, MOST_FEW_ROWS, 200])
 @pytest.mark.parametrize("columns", [7, 48])
 @pytest.mark.parametrize("depth", [31, 96])
 def test_a_product_is_that_of_exact_sums(depth: int, columns: int, rows: int, kind: Kind) -> None:

@@ -2,6 +2,8 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linear.h>
@@ -50,13 +52,25 @@ at::Tensor few_rows(const at::Tensor& x, const at::Tensor& weight) {
   return out;
 }
 
+// x w^T by the library. For float32 that is oneDNN's product, where torch has it: it is twice as
+// fast as the one torch would choose on processors that MKL knows little of.
+at::Tensor many_rows(const at::Tensor& x, const at::Tensor& weight) {
+  static const auto product =
+      c10::Dispatcher::singleton().findSchema({"mkldnn::_linear_pointwise", ""});
+  if (!product.has_value() || x.scalar_type() != at::kFloat) return at::linear(x, weight);
+  const c10::List<std::optional<at::Scalar>> none;
+  torch::jit::Stack stack{x, weight, c10::IValue(), "none", none, ""};
+  product->callBoxed(stack);
+  return stack.at(0).toTensor();
+}
+
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight,
                   const std::optional<at::Tensor>& scale, const std::optional<at::Tensor>& bias) {
   at::Tensor y;
   if (x.numel() < kManyRows * weight.size(1)) {
     y = few_rows(x, weight);
   } else {
-    y = at::linear(x, weight.to(x.scalar_type()));
+    y = many_rows(x, weight.to(x.scalar_type()));
   }
   if (scale.has_value()) y = at::mul(y, *scale);
   if (bias.has_value()) y = at::add(y, *bias);
