@@ -46,6 +46,7 @@ def test_a_comma_or_plus_in_a_path_parts_nothing() -> None:
         ("none+suffix", "join none with others"),
         ("suffix+suffix", "join suffix twice"),
         ("suffix,prediction", "a workload has none"),
+        ("suffix,grammar", "a workload has none"),
         ("early-exit", "names no layer"),
     ],
 )

@@ -118,6 +118,7 @@ def test_progress_tells_of_passes_and_of_prompts() -> None:
 BAD_RUNS: dict[str, tuple[Any, Sequence[WorkloadPrompt], int, type[OutriderError], str]] = {
     "no prompts": ("none", (), 8, OptionError, "holds no prompts"),
     "prediction": ("suffix,prediction", WORKLOAD, 8, OptionError, "tune without it"),
+    "grammar": ("suffix,grammar", WORKLOAD, 8, OptionError, "tune without it"),
     "length": ("none", WORKLOAD, 0, OptionError, "max_new_tokens is 0"),
     "too long": ("none", (WorkloadPrompt("x", "w1 " * 300),), 8, PromptError, "300 tokens"),
     "chat": (

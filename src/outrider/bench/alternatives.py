@@ -31,7 +31,8 @@ class Alternative:
 def parse_alternatives(text: str) -> tuple[Alternative, ...]:
     """Read "none,ngram,suffix+eagle"; plain decoding comes first, whether it is named or not.
 
-    Raises OptionError for an unknown drafter, one that needs a prediction, and repetitions.
+    Raises OptionError for an unknown drafter, one that needs a prediction or a grammar, and
+    repetitions.
     """
     found = [_parse(part) for part in _COMMA.split(text)]
     for place, one in enumerate(found):
@@ -51,6 +52,11 @@ def _parse(text: str) -> Alternative:
             raise OptionError(
                 "the prediction drafter copies the output that is expected of one request: a "
                 "workload has none; leave it out"
+            )
+        if spec.kind == "grammar":
+            raise OptionError(
+                "the grammar drafter drafts what a request's grammar forces: a workload has none; "
+                "leave it out"
             )
         if spec in specs[:place]:
             raise OptionError(f"drafters {text!r} join {spec.kind} twice; name each drafter once")

@@ -49,7 +49,7 @@ class Comparer:
         self._target = decoder.engine.target
         self._tokenizer = decoder.tokenizer
         self._eos_token_ids = decoder.eos_token_ids
-        self.is_bitwise = getattr(self._target, "numerics", "fast") == "invariant"
+        self.is_bitwise = self._target.numerics == "invariant"
 
     def plainly(self, questions: Sequence[Question]) -> list[Result]:
         """Answer questions one by one without a drafter."""

@@ -136,6 +136,11 @@ def _checked(
                 f"the {drafter.name} drafter copies the output that is expected of one request: "
                 "a workload has none; tune without it"
             )
+        if drafter.needs_grammar:
+            raise OptionError(
+                f"the {drafter.name} drafter drafts what a request's grammar forces: a workload "
+                "has none; tune without it"
+            )
     decoder.default_params.with_options(max_new_tokens=max_new_tokens)
     prompts = [encode_workload_prompt(prompt, decoder.tokenizer) for prompt in workload]
     for ids in prompts:
