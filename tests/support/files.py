@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gguf import GGUFWriter
+from gguf import GGMLQuantizationType, GGUFWriter
+from gguf.quants import quantize
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
@@ -67,9 +70,13 @@ def add_own_class(folder: Path) -> Path:
     return folder
 
 
-def write_tiny_gguf(path: Path, *, seed: int = 0) -> Path:
-    """Write a random two-layer Llama of 64 tokens, unquantised, with a byte-level tokenizer."""
-    hidden, inner, heads, layers = 32, 48, 4, 2
+def write_tiny_gguf(path: Path, *, seed: int = 0, formats: Sequence[str] = ("F32",)) -> Path:
+    """Write a random two-layer Llama of 64 tokens, with a byte-level tokenizer.
+
+    Its matrices have the `formats` in turn.
+    """
+    hidden, inner, heads, layers = 32, 64, 4, 2
+    types = itertools.cycle([GGMLQuantizationType[name] for name in formats])
     writer = GGUFWriter(path, "llama")
     writer.add_name("tiny")
     writer.add_context_length(128)
@@ -90,7 +97,9 @@ def write_tiny_gguf(path: Path, *, seed: int = 0) -> Path:
     random = np.random.default_rng(seed)
 
     def add(name: str, *shape: int) -> None:
-        writer.add_tensor(name, random.normal(size=shape).astype(np.float32))
+        values = random.normal(size=shape).astype(np.float32)
+        form = next(types) if len(shape) == 2 else GGMLQuantizationType.F32
+        writer.add_tensor(name, quantize(values, form), raw_dtype=form)
 
     add("token_embd.weight", WORDS, hidden)
     add("output_norm.weight", hidden)

@@ -105,9 +105,9 @@ def test_a_truncated_file_is_refused_and_caches_no_weights(
 def test_a_missing_tensor_is_named(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = gguf.GGUFWriter.add_tensor
 
-    def skip_one(self: gguf.GGUFWriter, name: str, *args: Any) -> None:
+    def skip_one(self: gguf.GGUFWriter, name: str, *args: Any, **options: Any) -> None:
         if name != "blk.1.ffn_up.weight":
-            kept(self, name, *args)
+            kept(self, name, *args, **options)
 
     monkeypatch.setattr(gguf.GGUFWriter, "add_tensor", skip_one)
     write_tiny_gguf(tiny)

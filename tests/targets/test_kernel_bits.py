@@ -80,3 +80,24 @@ def test_a_row_of_attention_has_the_same_bits_among_others(
     alone = torch.cat([attention(slice(row, row + 1)) for row in range(4)], dim=1)
     assert torch.equal(attention(slice(0, 4)), alone)
     assert torch.equal(attention(slice(0, 2)), alone[:, :2])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("is_scaled", [False, True])
+@pytest.mark.parametrize("is_biased", [False, True])
+def test_layers_with_one_input_have_the_bits_they_have_alone(
+    is_biased: bool, is_scaled: bool, kind: Kind
+) -> None:
+    load_kernels()
+    widths = (48, 7, 33)
+    weights = [operands(1, columns, 64, kind)[1] for columns in widths]
+    scales, biases = ([torch.rand(columns) for columns in widths] for _ in range(2))
+    parts = [*weights, *(scales if is_scaled else []), *(biases if is_biased else [])]
+    for rows in (1, 2, 7, 12, 30, 100):
+        x, _ = operands(rows, 1, 64, kind)
+        together = torch.ops.outrider.linears(x, parts, is_scaled, is_biased)
+        for place, found in enumerate(together):
+            scale = scales[place] if is_scaled else None
+            bias = biases[place] if is_biased else None
+            alone = torch.ops.outrider.linear(x, weights[place], scale, bias)
+            assert torch.equal(found, alone)

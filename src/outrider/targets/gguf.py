@@ -16,11 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from outrider.errors import LoadError
-from outrider.targets.diskcache import cached_folder, file_digest
+from outrider.targets.diskcache import cached_folder, file_digest, intact_entry
 from outrider.targets.quiet import quiet_transformers
 
 if TYPE_CHECKING:
     import torch
+
+    from outrider.targets.blocks import Blocks
 
 _LOGGER = logging.getLogger("outrider")
 
@@ -48,6 +50,27 @@ class GgufFile:
             self._convert(description, dtype, folder)
 
         return cached_folder(f"{self._entry_name}-{str(dtype).removeprefix('torch.')}", build)
+
+    def blocks(self, *, make: bool) -> dict[str, Blocks] | None:
+        """Return the weights that can be read in the file's own blocks, by name.
+
+        Found once, which takes a while: None if they were not yet and `make` is false.
+        """
+        import torch
+
+        from outrider.targets.blocks import read_blocks, write_blocks
+        from outrider.targets.gguf_blocks import blocks_of
+
+        name = f"{self._entry_name}-blocks"
+
+        def build(folder: Path) -> None:
+            _LOGGER.info("reading the blocks of %s (once; this takes a while)", self._path.name)
+            expanded = self.weights(torch.float32)
+            with self._reading():
+                write_blocks(folder, blocks_of(self._path, expanded))
+
+        entry = cached_folder(name, build) if make else intact_entry(name)
+        return None if entry is None else read_blocks(entry)
 
     def _describe(self, folder: Path) -> None:
         from transformers import AutoConfig, AutoTokenizer

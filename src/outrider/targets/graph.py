@@ -14,11 +14,10 @@ import json
 import logging
 import shutil
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -28,12 +27,14 @@ from transformers import PreTrainedModel
 from outrider.errors import CompilerError
 from outrider.targets.attention import AttentionSwitch, WrittenLayers
 from outrider.targets.base import NORMED
+from outrider.targets.blocks import BlockLinear, Blocks, read_as_blocks
 from outrider.targets.cache import KVCache
 from outrider.targets.diskcache import cached_folder, intact_entry
 from outrider.targets.features import FeatureTap, decoder_layers
 from outrider.targets.kernels import load_kernels, machine_digest
 from outrider.targets.layer_range import LayerRange
 from outrider.targets.offload import execution_device, is_spread
+from outrider.targets.substitution import use_kernels
 
 _LOGGER = logging.getLogger("outrider")
 _PACKAGE = "pass.pt2"
@@ -57,34 +58,43 @@ class Pass:
     takes_states: bool
 
 
-def find_pass(model: PreTrainedModel, part: LayerRange | None = None) -> Pass | None:
+def find_pass(
+    model: PreTrainedModel, blocks: Mapping[str, Blocks], part: LayerRange | None = None
+) -> Pass | None:
     """Return the compiled pass of a model, or of a part of it, if this machine has one, intact.
 
-    Compiles nothing.
+    The pass reads the weights that there are `blocks` of as those. Compiles nothing.
     """
     try:
         _require_compilable(model)
-        entry = intact_entry(_entry_name(model, part))
-        return None if entry is None else _load(model, part, entry)
+        with read_as_blocks(model, blocks):
+            entry = intact_entry(_entry_name(model, part))
+            return None if entry is None else _load(model, part, entry)
     except CompilerError:
         return None
 
 
-def compiled_pass(model: PreTrainedModel, cache: KVCache, part: LayerRange | None = None) -> Pass:
+def compiled_pass(
+    model: PreTrainedModel,
+    blocks: Mapping[str, Blocks],
+    cache: KVCache,
+    part: LayerRange | None = None,
+) -> Pass:
     """Return the same pass, compiling it first if this machine has none.
 
     The cache must have been used once: it knows the layers. Raises CompilerError.
     """
     _require_compilable(model)
-    name = _entry_name(model, part)
-    if (found := intact_entry(name)) is not None:
-        try:
-            return _load(model, part, found)
-        except CompilerError as error:
-            _LOGGER.warning("compiling again: %s", error)
-            shutil.rmtree(found, ignore_errors=True)
-    folder = cached_folder(name, lambda folder: _compile(model, part, cache, folder))
-    return _load(model, part, folder)
+    with read_as_blocks(model, blocks):
+        name = _entry_name(model, part)
+        if (found := intact_entry(name)) is not None:
+            try:
+                return _load(model, part, found)
+            except CompilerError as error:
+                _LOGGER.warning("compiling again: %s", error)
+                shutil.rmtree(found, ignore_errors=True)
+        folder = cached_folder(name, lambda folder: _compile(model, part, cache, folder))
+        return _load(model, part, folder)
 
 
 def _layers_given(model: PreTrainedModel, part: LayerRange | None) -> tuple[int, ...]:
@@ -111,12 +121,13 @@ def _entry_name(model: PreTrainedModel, part: LayerRange | None) -> str:
     config = {k: v for k, v in model.config.to_dict().items() if not k.startswith("_")}
     # Strides too: the compiled code reads the weights as they lay when it was made.
     tensors = [(name, str(t.dtype), t.shape, t.stride()) for name, t in _tensors(model).items()]
+    kinds = [str(module) for module in model.modules() if isinstance(module, BlockLinear)]
     module = inspect.getmodule(type(model))
     source = "" if module is None else inspect.getsource(module)
     here = Path(__file__)
-    names = (here.name, "attention.py", "features.py", "layer_range.py")
-    ours = [(here.parent / name).read_text() for name in names]
-    facts = [config, tensors, source, ours, machine_digest()]
+    names = ("attention.py", "blocks.py", "features.py", "layer_range.py", "substitution.py")
+    ours = [(here.parent / name).read_text() for name in (here.name, *names)]
+    facts = [config, tensors, kinds, source, ours, machine_digest()]
     digest = hashlib.sha256(json.dumps(facts, default=str, sort_keys=True).encode()).hexdigest()
     layers = "" if part is None else f"layers-{part.first}-{part.last}-"
     return f"pass-{model.config.model_type}-{layers}{digest[:24]}"
@@ -251,7 +262,7 @@ def _compile(model: PreTrainedModel, part: LayerRange | None, cache: KVCache, fo
             warnings.simplefilter("ignore")
             program = _export(model, part, cache)
             constants = dict(program.constants)
-            _use_kernels(program)
+            use_kernels(program)
             aoti_compile_and_package(
                 program,
                 package_path=str(folder / _PACKAGE),
@@ -315,16 +326,3 @@ def _export(
         return torch.export.export(
             _Forward(model, part, layers), inputs, dynamic_shapes=lengths, strict=False
         )
-
-
-def _use_kernels(program: torch.export.ExportedProgram) -> None:
-    """Put our product in the place of every linear layer, whole-number weights included."""
-    linear: Any = torch.ops.aten.linear.default
-    ours: Any = torch.ops.outrider.linear.default
-    for node in program.graph.nodes:
-        if node.target is linear:
-            x, weight, *bias = node.args
-            node.target, node.args = ours, (x, weight, None, *(bias or [None]))
-        elif str(node.target) == "outrider.int8_linear.default":
-            node.target = ours
-    program.graph_module.recompile()

@@ -11,6 +11,7 @@
 #include <torch/library.h>
 
 #include "attention.h"
+#include "blocks.h"
 #include "product.h"
 
 namespace outrider {
@@ -19,42 +20,49 @@ namespace {
 // From here on a product is limited by arithmetic, which the library does better.
 constexpr int64_t kManyRows = 64;
 
-template <typename Math>
-void multiply_into(const at::Tensor& x, const at::Tensor& weight, at::Tensor& y) {
-  const int64_t columns = weight.size(0), depth = weight.size(1), rows = x.numel() / depth;
-  const auto* from = x.const_data_ptr<typename Math::Value>();
-  float* to = y.data_ptr<float>();
-  const auto with = [&](const auto* w) { multiply<Math>(from, w, to, rows, columns, depth); };
-  switch (weight.scalar_type()) {
-    case at::kBFloat16: with(weight.const_data_ptr<c10::BFloat16>()); break;
-    case at::kChar: with(weight.const_data_ptr<int8_t>()); break;
-    default:
-      if constexpr (std::is_same_v<typename Math::Value, float>)
-        with(weight.const_data_ptr<float>());
-  }
+// Call `use` with the type of weights that are stored as `type`: in blocks of a kind, if it has a
+// name, or each by itself.
+template <typename Use>
+auto with_weights(at::ScalarType type, c10::string_view kind, Use use) {
+  if (kind == "nibbles") return use.template operator()<Blocked<Nibbles>>();
+  if (kind == "bytes") return use.template operator()<Blocked<Bytes>>();
+  if (kind == "short_bytes") return use.template operator()<Blocked<ShortBytes>>();
+  if (kind == "offset_bytes") return use.template operator()<Blocked<OffsetBytes>>();
+  TORCH_CHECK(kind.empty(), "no blocks of kind ", kind);
+  if (type == at::kChar) return use.template operator()<Dense<int8_t>>();
+  if (type == at::kBFloat16) return use.template operator()<Dense<c10::BFloat16>>();
+  TORCH_CHECK(type == at::kFloat, "no product for weights of type ", type);
+  return use.template operator()<Dense<float>>();
 }
 
-at::Tensor few_rows(const at::Tensor& x, const at::Tensor& weight) {
-  const auto type = weight.scalar_type();
-  TORCH_CHECK(type == at::kFloat || type == at::kBFloat16 || type == at::kChar,
-              "no product for weights of type ", type);
-  const at::Tensor w = weight.contiguous();
-  auto sizes = x.sizes().vec();
-  sizes.back() = weight.size(0);
-  at::Tensor out = at::empty(sizes, x.options().dtype(at::kFloat));
-#if defined(OUTRIDER_HAS_PAIRS)
-  if (x.scalar_type() == at::kBFloat16 && type != at::kFloat) {
-    multiply_into<Paired>(x.contiguous(), w, out);
-    return out;
-  }
-#endif
-  multiply_into<Single>(x.to(at::kFloat).contiguous(), w, out);
-  return out;
+template <typename Weights>
+Weights weights_in(const at::Tensor& stored) {
+  using Stored = typename Weights::Stored;
+  const int64_t bytes = stored.size(1) * stored.element_size();
+  TORCH_CHECK(stored.is_contiguous() && bytes % sizeof(Stored) == 0, "a row of ", bytes,
+              " bytes is not made of blocks of ", sizeof(Stored));
+  return {static_cast<const Stored*>(stored.const_data_ptr()),
+          bytes / static_cast<int64_t>(sizeof(Stored)) * Weights::kCount};
+}
+
+// The float32 weights [columns, depth] that blocks stand for.
+at::Tensor expand(const at::Tensor& stored, c10::string_view kind) {
+  return with_weights(stored.scalar_type(), kind, [&]<typename Weights>() {
+    const Weights weights = weights_in<Weights>(stored);
+    const int64_t columns = stored.size(0), depth = weights.depth;
+    at::Tensor wide = at::empty({columns, depth}, stored.options().dtype(at::kFloat));
+    float* to = wide.data_ptr<float>();
+#pragma omp parallel for schedule(static)
+    for (int64_t n = 0; n < columns; ++n)
+      weights.template widen<Single>(n, 1, to + n * depth);
+    return wide;
+  });
 }
 
 // x w^T by the library. For float32 that is oneDNN's product, where torch has it: it is twice as
 // fast as the one torch would choose on processors that MKL knows little of.
-at::Tensor many_rows(const at::Tensor& x, const at::Tensor& weight) {
+at::Tensor many_rows(const at::Tensor& x, const at::Tensor& stored, c10::string_view kind) {
+  const at::Tensor weight = kind.empty() ? stored.to(x.scalar_type()) : expand(stored, kind);
   static const auto product =
       c10::Dispatcher::singleton().findSchema({"mkldnn::_linear_pointwise", ""});
   if (!product.has_value() || x.scalar_type() != at::kFloat) return at::linear(x, weight);
@@ -64,17 +72,74 @@ at::Tensor many_rows(const at::Tensor& x, const at::Tensor& weight) {
   return stack.at(0).toTensor();
 }
 
-at::Tensor linear(const at::Tensor& x, const at::Tensor& weight,
-                  const std::optional<at::Tensor>& scale, const std::optional<at::Tensor>& bias) {
-  at::Tensor y;
-  if (x.numel() < kManyRows * weight.size(1)) {
-    y = few_rows(x, weight);
-  } else {
-    y = many_rows(x, weight.to(x.scalar_type()));
+// x times each of the weights, in float32.
+template <typename Math, typename Weights>
+std::vector<at::Tensor> few_rows(const at::Tensor& x, at::TensorList stored) {
+  using Value = typename Math::Value;
+  const at::Tensor from = x.to(c10::CppTypeToScalarType<Value>::value).contiguous();
+  auto sizes = x.sizes().vec();
+  std::vector<at::Tensor> kept, outputs;
+  std::vector<Product<Weights>> products;
+  for (const at::Tensor& one : stored) {
+    kept.push_back(one.contiguous());
+    const Weights weights = weights_in<Weights>(kept.back());
+    TORCH_CHECK(x.size(-1) == weights.depth, "rows of ", x.size(-1), " for weights of ",
+                weights.depth);
+    sizes.back() = one.size(0);
+    outputs.push_back(at::empty(sizes, x.options().dtype(at::kFloat)));
+    products.push_back({weights, outputs.back().data_ptr<float>(), one.size(0)});
   }
-  if (scale.has_value()) y = at::mul(y, *scale);
-  if (bias.has_value()) y = at::add(y, *bias);
-  return y.to(x.scalar_type());
+  multiply<Math>(from.const_data_ptr<Value>(), x.numel() / x.size(-1), products);
+  return outputs;
+}
+
+std::vector<at::Tensor> products(const at::Tensor& x, at::TensorList stored,
+                                 c10::string_view kind) {
+  if (x.numel() >= kManyRows * x.size(-1)) {
+    std::vector<at::Tensor> outputs;
+    for (const at::Tensor& one : stored) outputs.push_back(many_rows(x, one, kind));
+    return outputs;
+  }
+  return with_weights(stored[0].scalar_type(), kind, [&]<typename Weights>() {
+#if defined(OUTRIDER_HAS_PAIRS)
+    using Read = typename Weights::Read;
+    if constexpr (!std::is_void_v<Read> && !std::is_same_v<Read, float>)
+      if (x.scalar_type() == at::kBFloat16) return few_rows<Paired, Weights>(x, stored);
+#endif
+    return few_rows<Single, Weights>(x, stored);
+  });
+}
+
+// Several layers of the same x: times weights of one type and kind, then scales and offsets of each
+// column, if there are any.
+std::vector<at::Tensor> linears(const at::Tensor& x, at::TensorList weights, at::TensorList scales,
+                                at::TensorList biases, c10::string_view kind) {
+  std::vector<at::Tensor> outputs = products(x, weights, kind);
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (!scales.empty()) outputs[i] = at::mul(outputs[i], scales[i]);
+    if (!biases.empty()) outputs[i] = at::add(outputs[i], biases[i]);
+    outputs[i] = outputs[i].to(x.scalar_type());
+  }
+  return outputs;
+}
+
+// The same with all lists in one, as a compiled pass cannot hand over empty ones: the weights, then
+// scales and biases if there are any.
+std::vector<at::Tensor> joined_linears(const at::Tensor& x, at::TensorList parts, bool is_scaled,
+                                       bool is_biased, c10::string_view kind) {
+  const size_t count = parts.size() / (1 + is_scaled + is_biased);
+  const at::TensorList rest = parts.slice(count);
+  return linears(x, parts.slice(0, count), rest.slice(0, is_scaled ? count : 0),
+                 rest.slice(rest.size() - (is_biased ? count : 0)), kind);
+}
+
+at::Tensor linear(const at::Tensor& x, const at::Tensor& weight,
+                  const std::optional<at::Tensor>& scale, const std::optional<at::Tensor>& bias,
+                  c10::string_view kind) {
+  const auto list = [](const std::optional<at::Tensor>& one) {
+    return one.has_value() ? at::TensorList(*one) : at::TensorList();
+  };
+  return linears(x, weight, list(scale), list(bias), kind)[0];
 }
 
 template <typename T>
@@ -165,7 +230,12 @@ at::Tensor attention(const at::Tensor& query, const at::Tensor& key, const at::T
 }  // namespace outrider
 
 TORCH_LIBRARY_FRAGMENT(outrider, m) {
-  m.def("linear(Tensor x, Tensor weight, Tensor? scale, Tensor? bias) -> Tensor");
+  m.def(
+      "linear(Tensor x, Tensor weight, Tensor? scale, Tensor? bias, str kind='') -> Tensor");
+  m.def(
+      "linears(Tensor x, Tensor[] parts, bool is_scaled, bool is_biased, str kind='') "
+      "-> Tensor[]");
+  m.def("expand(Tensor blocks, str kind) -> Tensor");
   m.def(
       "attention(Tensor query, Tensor key, Tensor value, Tensor(a!) keys, Tensor(b!) values, "
       "Tensor places, Tensor branches, float scale, float softcap, int window) -> Tensor");
@@ -173,5 +243,7 @@ TORCH_LIBRARY_FRAGMENT(outrider, m) {
 
 TORCH_LIBRARY_IMPL(outrider, CPU, m) {
   m.impl("linear", &outrider::linear);
+  m.impl("linears", &outrider::joined_linears);
+  m.impl("expand", &outrider::expand);
   m.impl("attention", &outrider::attention);
 }
