@@ -59,13 +59,21 @@ def test_a_request_soon_goes_by_its_own_drafts() -> None:
 
 
 def test_a_level_not_seen_yet_keeps_what_the_last_has_kept() -> None:
-    gains = Gains()
-    gains.learn(levels(0.9, 0.72))
+    gains = Gains.from_list([[0.9, 1], [0.72, 1]])
     assert tokens(gains, 4) == pytest.approx([0.9, 0.72, 0.576, 0.4608])
     single = Gains()
     single.learn(levels(0.5))
     found = tokens(single, 5)
     assert all(later < earlier for earlier, later in itertools.pairwise(found))
+
+
+@pytest.mark.parametrize(("first", "least", "most"), [(0.0, 0.35, 0.55), (1.0, 0.6, 0.8)])
+def test_the_first_draft_of_all_is_no_verdict(first: float, least: float, most: float) -> None:
+    pool = Gains()
+    own = Gains(pool)
+    own.learn(levels(first))
+    for gains in (pool, own, Gains(pool)):
+        assert least <= tokens(gains, 1)[0] <= most
 
 
 def test_what_is_kept_is_what_comes_back() -> None:

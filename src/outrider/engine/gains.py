@@ -12,6 +12,7 @@ from dataclasses import dataclass
 _MEMORY = 24.0  # drafts of a request that its averages go by
 _POOL_MEMORY = 200.0
 _POOL_DRAFTS = 4.0  # what the word of all requests is worth in one
+_GUESS, _GUESS_DRAFTS = 0.6, 3.0  # of a drafter nobody has seen: what a level keeps of the last
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +47,21 @@ class Gains:
 
     def learn(self, levels: Sequence[Level]) -> None:
         """Take note of a draft."""
+        if self._pool is not None:
+            self._pool.learn(levels)
         for depth, level in enumerate(levels):
             if depth == len(self._levels):
-                self._levels.append(self._beyond(depth) or level)
-                self._counts.append(0.0 if self._pool is None else _POOL_DRAFTS)
+                # One bad draft is no verdict: it is weighed against what was thought before.
+                self._levels.append(
+                    self._beyond(depth) or Level(_GUESS ** (depth + 1), level.nodes)
+                )
+                self._counts.append(_GUESS_DRAFTS if self._pool is None else _POOL_DRAFTS)
             count = self._counts[depth] = min(self._counts[depth] + 1.0, self._memory)
             mean = self._levels[depth]
             self._levels[depth] = Level(
                 mean.tokens + (level.tokens - mean.tokens) / count,
                 mean.nodes + (level.nodes - mean.nodes) / count,
             )
-        if self._pool is not None:
-            self._pool.learn(levels)
 
     def first(self, depth: int) -> list[Level]:
         """Return what the first levels may be expected to bring: never more than those before.
