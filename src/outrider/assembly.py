@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,10 +21,13 @@ from outrider.engine.engine import Engine, check_engine_options, require_one_rul
 from outrider.engine.measure import glance
 from outrider.errors import OptionError
 from outrider.profile import find_profile
+from outrider.targets.encoder_decoder import EncoderDecoderTarget
 from outrider.targets.loading import LoadedModel, load_config, load_model
 from outrider.targets.transformers import TransformersTarget
 from outrider.types import Numerics, Rule
 from outrider.verification.lossy import parse_lossy
+
+_LOGGER = logging.getLogger("outrider")
 
 
 def load(
@@ -49,7 +53,8 @@ def load(
     `target` is an alias ("smollm2-135m"), a hub id, a local folder, a .gguf file, or a loaded
     Transformers model (then pass its `tokenizer`; the model is not changed). `drafter` is "none",
     "ngram", "suffix", "grammar", "prediction" (given with each request) or "prediction:FILE",
-    "model:ID_OR_PATH", "eagle:PATH", "medusa:PATH" (or these words alone, for what comes along for
+    "model:ID_OR_PATH" (with another tokenizer "?way=tokens" or "?way=text" behind it names how it
+    drafts), "eagle:PATH", "medusa:PATH" (or these words alone, for what comes along for
     the target), "early-exit:LAYER", several of these with commas between, of which each round uses
     the best, or objects of your own. `max_draft` "auto" decides each round how far drafting pays;
     a number drafts that far every round. `lossy` "lenience:L", "typical:EPSILON,DELTA" or
@@ -77,7 +82,7 @@ def load(
         offload_folder=offload_folder,
         trust_remote_code=trust_remote_code,
     )
-    model_target = TransformersTarget(loaded.model, numerics=numerics, compile=compile)
+    model_target = _drive(loaded, numerics, compile)
     # A draft model is small: it stands where the target reads its tokens.
     beside = model_target.device if device in (None, "auto") else device
     drafters = choice.build(
@@ -100,6 +105,18 @@ def load(
         profile=found,
     )
     return plain.using(drafters, rule=rule, lossy=relaxed, max_draft=max_draft)
+
+
+def _drive(loaded: LoadedModel, numerics: Numerics, compile: bool | None) -> TransformersTarget:
+    """Return the target that drives a model, of whichever of the two kinds it is."""
+    if loaded.model.config.is_encoder_decoder:
+        beams = getattr(loaded.model.generation_config, "num_beams", None) or 1
+        if beams > 1:
+            _LOGGER.warning(
+                "%s asks for %d beams by default: texts are decoded without", loaded.name, beams
+            )
+        return EncoderDecoderTarget(loaded.model, numerics=numerics, compile=compile)
+    return TransformersTarget(loaded.model, numerics=numerics, compile=compile, gguf=loaded.gguf)
 
 
 def _glance(target: TransformersTarget) -> PassCosts:
@@ -180,10 +197,7 @@ class DrafterChoice:
     def texts(self, drafters: Sequence[Drafter[Any]]) -> dict[Drafter[Any], str]:
         """Return the spec of each drafter that was built from one."""
         specs = [spec for spec in self.specs if spec.kind != "none"]
-        return {
-            drafter: spec.kind if spec.argument is None else f"{spec.kind}:{spec.argument}"
-            for spec, drafter in zip(specs, drafters, strict=False)
-        }
+        return {drafter: str(spec) for spec, drafter in zip(specs, drafters, strict=False)}
 
 
 def _read_prediction(path: str) -> str:

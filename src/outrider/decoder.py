@@ -45,7 +45,9 @@ class Decoder:
         self.tokenizer = loaded.tokenizer
         self._default_prediction = prediction
         generation_config = getattr(loaded.model, "generation_config", None)
-        self.default_params: SamplingParams = params_from_generation_config(generation_config)
+        self.default_params: SamplingParams = params_from_generation_config(
+            generation_config, reads_input=engine.target.reads_input
+        )
         self._eos_token_ids = tuple(eos_token_ids(generation_config, loaded.model.config))
 
     @property
@@ -226,9 +228,11 @@ class Decoder:
         *,
         needs_prediction: bool = True,
     ) -> Request:
-        prompt_ids = self.encode(prompt, chat=chat)
+        target, ids = self.engine.target, self.encode(prompt, chat=chat)
         request = Request(
-            prompt_ids=prompt_ids,
+            # What an encoder reads is no part of the text.
+            prompt_ids=target.prompt_ids if target.reads_input else ids,
+            input_ids=ids if target.reads_input else None,
             params=params.for_tokenizer(self.tokenizer),
             seed=secrets.randbits(63) if params.seed is None else params.seed,
             eos_token_ids=self._eos_token_ids,
@@ -237,7 +241,7 @@ class Decoder:
             session=session,
             name=name,
         )
-        check_request(request, self.engine.target)
+        check_request(request, target)
         return request
 
     def _prediction_ids(

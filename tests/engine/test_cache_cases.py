@@ -15,6 +15,7 @@ from outrider.drafters.ngram import NgramDrafter
 from outrider.drafters.suffix import SuffixDrafter
 from outrider.engine.engine import Engine
 from outrider.errors import NumericsError
+from outrider.targets.base import Rows
 from outrider.targets.transformers import TransformersTarget
 from outrider.trees.layout import depths
 from outrider.types import DraftTree, Numerics
@@ -210,3 +211,20 @@ def test_a_prompt_beyond_a_draft_model_is_decoded_without_it() -> None:
     found = decode(target, request, _short_sighted())
     assert_same(found, decode(target, request))
     assert (found.stats.proposed, found.stats.drafter_error) == (0, None)
+
+
+@pytest.mark.parametrize("numerics", ["fast", "invariant"])
+def test_no_pass_takes_more_of_the_cache_than_was_planned_when_requests_began(
+    numerics: Numerics,
+) -> None:
+    """LIMIT-4: a row at the end of its text is padded to the width of a neighbour's draft."""
+    dtype = torch.float32 if numerics == "invariant" else torch.float64
+    model = tiny_model(max_position_embeddings=512, num_hidden_layers=1, dtype=dtype)
+    target = TransformersTarget(model, numerics=numerics)
+    full, wide = target.open(256), target.open(256)
+    for sequence, length in ((full, 255), (wide, 200)):
+        target.score([Rows(sequence, random_ids(length))])
+        target.commit(sequence, ())
+    before = target._cache.tensors[0].shape[2]  # slots may come, for trials of shapes
+    target.score([Rows(full, (5,)), Rows(wide, (6,), DraftTree.chain([7] * 40))])
+    assert target._cache.tensors[0].shape[2] == before

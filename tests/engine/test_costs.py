@@ -107,13 +107,34 @@ def test_one_slow_proposal_is_soon_forgotten() -> None:
     assert costs.seconds(4, 0, PASS) == pytest.approx(0.4 * PASS, rel=0.1)
 
 
+def test_proposals_for_many_requests_and_for_one_have_costs_of_their_own() -> None:
+    """Load that comes and goes must not make a drafter look dear to one, or cheap to many."""
+    costs = DraftCosts()
+    for _ in range(20):
+        costs.observe(4, 0, 0.4 * PASS, PASS)
+    for _ in range(20):
+        costs.observe(4, 0, 20 * PASS, 8 * PASS, 64)
+    assert costs.seconds(4, 0, PASS) == pytest.approx(0.4 * PASS, rel=0.05)
+    assert costs.seconds(4, 0, 8 * PASS, 64) == pytest.approx(20 * PASS, rel=0.2)
+
+
+def test_of_numbers_of_requests_that_were_not_timed_proposals_cost_as_much_next_to_a_pass() -> None:
+    costs = DraftCosts()
+    for _ in range(20):
+        costs.observe(4, 0, 0.4 * PASS, PASS)
+    assert costs.seconds(4, 0, 3 * PASS, 16) == pytest.approx(1.2 * PASS, rel=0.05)
+    assert costs.knows_of(8) and not costs.knows_of(9)
+
+
 def test_draft_costs_survive_being_written_down() -> None:
     costs = DraftCosts()
     assert not DraftCosts.from_dict(json.loads(json.dumps(costs.to_dict()))).is_known
     costs.observe(3, 50, PASS, PASS)
+    costs.observe(3, 90, 4 * PASS, 2 * PASS, 5)
     copy = DraftCosts.from_dict(json.loads(json.dumps(costs.to_dict())))
     assert copy.is_known
-    assert copy.seconds(7, 9, PASS) == costs.seconds(7, 9, PASS)
+    for requests in (1, 5):
+        assert copy.seconds(7, 9, PASS, requests) == costs.seconds(7, 9, PASS, requests)
     with pytest.raises((ValueError, KeyError, TypeError)):
         DraftCosts.from_dict({"fixed": 1})
 

@@ -36,6 +36,7 @@ from support.scripted import (
     random_trees,
     silent,
 )
+from support.simulated import SimulatedClock, on_clock
 from support.tiny import noisy_copy, tiny_model
 
 PROMPT = tuple(b'{"cat":"pq","n":[true]} again: ')
@@ -218,8 +219,9 @@ def scored(target: ScriptedTarget) -> int:
 def test_forced_tokens_are_proposed_whoever_drafts_and_none_of_them_is_rejected(
     drafter: Callable[[], Drafter[Any]], mode: str, max_draft: Any
 ) -> None:
-    subject = ScriptedTarget(flat, VOCAB)
-    engine = Engine(subject, drafter(), max_draft=max_draft)
+    clock = SimulatedClock()
+    subject = on_clock(ScriptedTarget(flat, VOCAB), clock)
+    engine = Engine(subject, drafter(), max_draft=max_draft, clock=clock)
     if max_draft == "auto":  # what passes cost is learnt first
         collect(engine, [held(Grammar.regex("a{9}"), **MODES[mode])])
         subject.passes.clear()

@@ -61,6 +61,28 @@ def test_at_high_load_drafts_shrink_to_nothing_and_come_back() -> None:
     assert again > 0.8 * alone
 
 
+def test_a_drafter_that_is_dear_for_many_stays_with_the_few() -> None:
+    """What it costs at full load must not be held against it when that is over, nor forgotten."""
+    build = drafter(0.8, 0.08, crowding=1.0)  # it works on one request after the other
+
+    def crawling(rows: int, attended: int) -> float:
+        return PLAIN_S * max(1.0, rows / 32)
+
+    clients = Clients(Machine.of([build], crawling, max_batch=16))
+    clock, seconds = clients.machine.clock, []
+    for count in (1, 16, 1, 16, 1):
+        clients.ask(count, 60)  # those that are there yet have to end first
+        started = clock.now
+        clients.ask(count, 40)
+        seconds.append(clock.now - started)
+        if count == 1:
+            assert clients.reasons.count("pays") > 30
+    plain = Clients(Machine.of([], crawling, max_batch=16))
+    started = plain.machine.clock.now
+    plain.ask(16, 40)
+    assert max(seconds[1], seconds[3]) < 1.03 * (plain.machine.clock.now - started)
+
+
 def test_a_long_queue_alone_changes_nothing() -> None:
     """What counts is the batch: who waits costs no row."""
     clients = Clients(Machine.of([drafter(0.8)], crowded, max_batch=2))

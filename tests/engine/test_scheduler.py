@@ -438,7 +438,7 @@ class Small(ScriptedTarget):
         super().__init__(telling_target()._logits, VOCAB)
         self.lengths: dict[int, int] = {}
 
-    def require_room(self, sequences: int, tokens: int, rows: int) -> None:
+    def require_room(self, sequences: int, tokens: int, rows: int, input_tokens: int = 0) -> None:
         longest = max([tokens, *(self.lengths[handle] for handle in self.held)])
         if (len(self.held) + sequences) * longest > self.memory:
             raise OptionError(f"{sequences} more caches of {tokens} tokens do not fit")

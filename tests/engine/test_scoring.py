@@ -92,7 +92,7 @@ def test_a_scored_prompt_does_not_change_what_anyone_says() -> None:
 def test_a_scored_prompt_is_read_in_pieces_even_if_nothing_else_asks_for_that(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("outrider.engine.request.MOST_SCORED_ROWS", 20)
+    monkeypatch.setattr("outrider.engine.state.MOST_SCORED_ROWS", 20)
     target = telling_target()
     request = scored(random_ids(70, 1), max_new_tokens=2)
     run_all(Engine(target).scheduler(), [request])

@@ -12,6 +12,7 @@ from outrider.engine.engine import Engine
 from outrider.proof.rounding import WAYS, Place, margin, measure_rounding, most_apart
 from outrider.sampling.params import SamplingParams
 from outrider.targets.transformers import TransformersTarget
+from support.encoder_decoders import INPUTS, read_request, shared_pair_target
 from support.proving import shake
 from support.runs import collect, make_request
 from support.scripted import ScriptedTarget
@@ -130,3 +131,13 @@ def test_an_exact_tie_has_no_margin_to_speak_of() -> None:
     logits = torch.tensor([4.0, 4.0, 0.0, 0.0], dtype=torch.float64)
     found = margin(TARGET, place(), logits, 0, 1)
     assert found is not None and found < 1e-9
+
+
+def test_the_logits_of_an_encoder_decoder_are_about_its_own_input() -> None:
+    target = shared_pair_target()
+    (result,) = collect(Engine(target), [read_request(INPUTS[1], max_new_tokens=9)])
+    found = measure_rounding(target, (0,), result.token_ids[:5], input_ids=INPUTS[1])
+    assert int(found.logits.argmax()) == result.token_ids[5]
+    other = measure_rounding(target, (0,), result.token_ids[:5], input_ids=INPUTS[2])
+    assert most_apart(found.logits, other.logits) > 1e-3
+    assert found.noise < 1e-9

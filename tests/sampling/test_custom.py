@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers.generation import logits_process as hf
 
 from outrider.errors import OptionError
-from outrider.sampling.custom import Complete, PromptRelative, TailFilter
+from outrider.sampling.custom import Complete, LimitRelative, PromptRelative, TailFilter
 from outrider.sampling.noise import KeyedNoise
 from outrider.sampling.params import SamplingParams
 from outrider.sampling.pipeline import LogitsPipeline
@@ -128,3 +128,16 @@ def test_a_complete_processor_leaves_temperature_and_tail_to_drafters() -> None:
     built = pipeline(halved, temperature=0.1, top_k=1, top_p=0.5, min_p=0.9)
     assert torch.equal(built.scores(logits, [(), (1,)]), logits / 2)
     assert not built.is_greedy
+
+
+def test_a_processor_that_must_know_the_limit_is_built_for_each_request() -> None:
+    built = pipeline(LimitRelative(partial(hf.ForcedEOSTokenLogitsProcessor, eos_token_id=4)))
+    one = pipeline(
+        LimitRelative(partial(hf.ForcedEOSTokenLogitsProcessor, eos_token_id=4)), max_new_tokens=2
+    )
+    free = built.scores(torch.zeros(1, V), [(1,)])
+    last = one.scores(torch.zeros(1, V), [(1,)])
+    assert free.isfinite().all()
+    assert last.isfinite().sum() == 1 and last[0, 4] == 0
+    with pytest.raises(TypeError, match="limit"):
+        LimitRelative(partial(hf.ForcedEOSTokenLogitsProcessor, eos_token_id=4))(*[None] * 2)  # type: ignore[arg-type]

@@ -162,3 +162,11 @@ def test_ending_tokens_come_from_the_generation_config_first() -> None:
     assert eos_token_ids(config(eos_token_id=0), model) == (0,)
     assert eos_token_ids(config(), model) == (5,)
     assert eos_token_ids(None, None) == ()
+
+
+def test_an_encoder_decoder_may_force_its_ends_and_ask_for_beams() -> None:
+    """Loading says that beams are left out; what its texts begin with is the target's business."""
+    wished = config(forced_bos_token_id=3, forced_eos_token_id=2, num_beams=4)
+    assert len(params_from_generation_config(wished, reads_input=True).logits_processors) == 1
+    with pytest.raises(OptionError, match="num_beams is 4"):
+        params_from_generation_config(wished)

@@ -199,3 +199,9 @@ GOLDEN_RACE = [
     [0.16633047, 1.8280334, 2.2053363, 0.22999214],
 ]
 GOLDEN_UNIFORM = [0.8275361271004744, 0.9918961676897373, 0.3805520675760043, 0.5587443932434033]
+
+
+def test_some_tokens_have_the_variables_that_they_have_among_all() -> None:
+    noise, ids = KeyedNoise(3), torch.tensor([9, 2, 29, 2])
+    among = noise.race(Stream.TARGET, [4, 7], 30, CPU)
+    assert torch.equal(noise.race(Stream.TARGET, [4, 7], 30, CPU, ids=ids), among[:, ids])

@@ -259,7 +259,7 @@ def test_a_row_has_no_more_candidates_than_possible_tokens(temperature: float, r
 
 
 def test_a_token_whose_q_rounds_to_nothing_is_never_drawn() -> None:
-    """DRAFT-4: the second draw would otherwise always be one that q rules out."""
+    """The second draw would otherwise always be one that q rules out."""
     sampler = KeyedDraftSampler(1.0, KeyedNoise(2), "rejection")
     logits = torch.tensor([[0.0, -200.0, -300.0]])
     found = sampler.candidates(logits, [4], 3)

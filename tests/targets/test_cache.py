@@ -91,6 +91,41 @@ def test_growing_keeps_what_is_held(cache: KVCache) -> None:
     assert held(cache, 4, 300) == [0] * 300
 
 
+def test_slots_asked_for_one_by_one_are_copied_a_few_times_and_not_each_time() -> None:
+    cache = KVCache()
+    cache.reserve(1, 8)
+    write(cache, rows([7]), first=0, starts=(0,))
+    stores: list[Tensor] = []
+    for slots in range(2, 65):
+        cache.reserve(slots, 8, spare_bytes=1 << 30)
+        if not stores or cache.tensors[0] is not stores[-1]:
+            stores.append(cache.tensors[0])
+        assert held(cache, 0)[0] == 7.0
+        assert slots <= cache.tensors[0].shape[0] <= 1.5 * slots + 1
+    assert len(stores) <= 11
+
+
+def test_without_bytes_to_spare_no_slot_is_made_that_was_not_asked_for(cache: KVCache) -> None:
+    per_slot = cache.num_bytes // 3
+    cache.reserve(4, 8, spare_bytes=2 * per_slot - 1)
+    assert cache.num_bytes == 4 * per_slot
+    cache.reserve(5, 8, spare_bytes=2 * per_slot)
+    assert cache.num_bytes == 6 * per_slot
+
+
+def test_spare_slots_are_given_up_for_longer_ones_and_those_asked_for_are_kept() -> None:
+    cache = KVCache()
+    cache.reserve(4, 8)
+    write(cache, rows([7], [7], [7], [7]), first=0, starts=(0, 0, 0, 0))
+    cache.reserve(5, 8, spare_bytes=1 << 30)
+    assert cache.size_for(5, 8)[0] == cache.size_for(7, 8)[0] == 7
+    cache.reserve(6, 8)  # one of the spare ones
+    assert cache.size_for(0, 300) == (6, 512)
+    cache.reserve(0, 300)
+    assert cache.tensors[0].shape[:1] == (6,)
+    assert [held(cache, slot)[0] for slot in range(6)] == [7, 7, 7, 7, 0, 0]
+
+
 def test_a_layer_first_seen_later_has_the_same_room(cache: KVCache) -> None:
     cache.write(7, rows([5.0]), rows([5.0]), Placement(2, (6,), 1), 8)
     assert cache.layers == [0, 7]

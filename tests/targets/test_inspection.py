@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from outrider.errors import LoadError, OptionError
+from outrider.drafters import translation
+from outrider.drafters.translation import Overlap
+from outrider.errors import LoadError, OptionError, VocabularyMismatchError
 from outrider.targets.inspection import PairReport, inspect_pair
 from outrider.targets.loading import load_model
 from support.files import save_tiny_model, word_tokenizer, write_tiny_gguf
@@ -109,8 +112,8 @@ def test_padded_vocabularies_of_one_tokenizer_fit(tmp_path: Path) -> None:
     assert report.unsupported == ()
 
 
-def test_the_first_id_that_differs_is_reported(tmp_path: Path) -> None:
-    """VOCAB-2."""
+def _with_words_exchanged(tmp_path: Path) -> tuple[Path, Path]:
+    """Save a target, and a draft model whose tokenizer has two of its words the other way round."""
     target = save_tiny_model(tmp_path / "target")
     drafter = save_tiny_model(tmp_path / "drafter")
     file = drafter / "tokenizer.json"
@@ -118,11 +121,35 @@ def test_the_first_id_that_differs_is_reported(tmp_path: Path) -> None:
     words = content["model"]["vocab"]
     words["w10"], words["w11"] = words["w11"], words["w10"]
     file.write_text(json.dumps(content))
+    return target, drafter
+
+
+def test_other_ids_are_translated_and_the_overlap_is_reported(tmp_path: Path) -> None:
+    """VOCAB-2."""
+    target, drafter = _with_words_exchanged(tmp_path)
     report = _inspect_with_drafter(target, drafter)
     assert report.vocabulary is None
-    assert report.vocabulary_problem is not None
-    assert (
-        "token id 10 is 'w10' to the target and 'w11' to the drafter" in report.vocabulary_problem
+    assert report.overlap == Overlap(63, 63, 63, ("tokens", "text"))  # the unknown word aside
+    assert report.unsupported == ()
+    named = inspect_pair(str(target), f"model:{drafter}?way=text")
+    assert named.overlap == replace(report.overlap, ways=("text",))
+    assert named.to_dict()["overlap"]["ways"] == ("text",)
+
+
+def test_the_first_id_that_differs_is_reported_where_none_can_be_translated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """VOCAB-2."""
+
+    def refuse(*_: Any) -> None:
+        raise VocabularyMismatchError("no fast tokenizer")
+
+    monkeypatch.setattr(translation, "spell", refuse)
+    report = _inspect_with_drafter(*_with_words_exchanged(tmp_path))
+    assert report.overlap is None
+    assert report.vocabulary_problem == (
+        "the drafter's vocabulary is not the target's: token id 10 is 'w10' to the target and "
+        "'w11' to the drafter; no fast tokenizer"
     )
     assert report.unsupported == (report.vocabulary_problem,)
 
@@ -145,11 +172,27 @@ def test_what_is_unsupported_is_reported_with_its_reason(
 
 
 def test_an_encoder_decoder_is_reported(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text('{"model_type": "t5", "vocab_size": 64}')
-    word_tokenizer().save_pretrained(tmp_path)
-    report = inspect_pair(str(tmp_path))
-    assert report.target.model_class is None and report.target.parameters is None
-    assert any("encoder-decoder" in reason for reason in report.unsupported)
+    sizes = {"vocab_size": 64, "d_model": 32, "d_kv": 8, "num_heads": 4, "d_ff": 48}
+    layers = {"num_layers": 2, "num_decoder_layers": 3}
+    config = {"model_type": "t5", "dtype": "float32"} | sizes | layers
+    (tmp_path / "t5").mkdir()
+    (tmp_path / "t5" / "config.json").write_text(json.dumps(config))
+    word_tokenizer().save_pretrained(tmp_path / "t5")
+    report = inspect_pair(str(tmp_path / "t5"), f"model:{tmp_path / 't5'}")
+    assert report.target.model_class == "T5ForConditionalGeneration"
+    assert (report.target.has_encoder, report.target.layers) == (True, 3)
+    # Keys and values of four heads of eight, in three layers of four bytes.
+    assert report.target.kv_bytes_per_token == 2 * 4 * 8 * 3 * 4
+    assert report.unsupported == ()
+
+
+def test_a_model_with_an_encoder_and_one_without_do_not_fit(tmp_path: Path) -> None:
+    (tmp_path / "t5").mkdir()
+    (tmp_path / "t5" / "config.json").write_text('{"model_type": "t5", "vocab_size": 64}')
+    word_tokenizer().save_pretrained(tmp_path / "t5")
+    folder = save_tiny_model(tmp_path / "llama")
+    report = inspect_pair(str(folder), f"model:{tmp_path / 't5'}")
+    assert report.unsupported == ("the drafter alone has an encoder: they read different things",)
 
 
 def test_a_sliding_window_is_noted(tmp_path: Path) -> None:

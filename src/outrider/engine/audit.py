@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from outrider.engine.events import Ticket
 from outrider.engine.prefixes import Prefix
-from outrider.engine.request import RequestState
+from outrider.engine.state import RequestState
 from outrider.targets.base import Target
 
 

@@ -15,9 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from outrider.engine.asking import Asking
 from outrider.engine.choices import Why
 from outrider.engine.costs import PassCosts
-from outrider.engine.offer import Offer, Pick
+from outrider.engine.offer import Offer, Pick, drafting_seconds
 from outrider.engine.prices import Prices
 from outrider.engine.seat import Member
 
@@ -40,6 +41,8 @@ class Decision:
     draft_s: float = 0.0
     """The part of `seconds` that is spent in draft models."""
     why: Why = "pays"
+    saved_s: float | None = None
+    """Seconds that the picks were expected to save; None if no drafter was asked for any."""
 
 
 class Controller:
@@ -56,11 +59,26 @@ class Controller:
         self._tokens = self._plain_rounds = _PRIOR_ROUNDS
         self._upkeep_s = 0.0
         self._since_plain: dict[int, int] = {}
+        self._asking: dict[int, Asking] = {}
 
     @property
     def gain(self) -> float:
         """Tokens a second of late over those of plain decoding, at least 1."""
         return max(1.0, self._tokens / self._plain_rounds)
+
+    def plain_seconds(self, contexts: Sequence[int]) -> float:
+        """Return what a pass without drafts takes, of requests with so many tokens of context."""
+        return Prices(self._costs, self._pass_rows, contexts, self.gain).plain_s
+
+    def asks(self, size: int) -> bool:
+        """Whether drafters are to be asked in a round of so many requests."""
+        return self._asking_of(size).is_due
+
+    def rest(self, contexts: Sequence[int]) -> Decision:
+        """Return the decision of a round in which no drafter is asked."""
+        self._round += 1
+        prices = Prices(self._costs, self._pass_rows, contexts, self.gain)
+        return self._decision([None] * len(contexts), prices, why="too dear")
 
     def choose(self, offers: Sequence[Sequence[Offer]], contexts: Sequence[int]) -> Decision:
         """Choose for requests with so many tokens of context among their drafters' offers."""
@@ -70,11 +88,11 @@ class Controller:
             return self._decision([None] * len(offers), prices, why="comparison")
         picks, value = prices.best(offers)
         if value <= _MARGIN * len(offers):
-            picks = [None] * len(offers)
+            picks, value = [None] * len(offers), 0.0
         is_paying = any(picks)
         self._explore(picks, offers, prices)
         why: Why = "pays" if is_paying else "trial" if any(picks) else _why_not(offers)
-        return self._decision(picks, prices, why=why)
+        return self._decision(picks, prices, why=why, saved_s=value / prices.price)
 
     def settle(
         self,
@@ -98,7 +116,7 @@ class Controller:
             if draft is not None and draft.is_whole:
                 picks[i] = Pick(draft, len(draft.chances))
         why = decision.why if any(picks) else "too dear"
-        return self._decision(picks, prices, decision.draft_s, why=why)
+        return self._decision(picks, prices, decision.draft_s, why=why, saved_s=decision.saved_s)
 
     def forecast(
         self, picks: list[Pick | None], contexts: Sequence[int], why: Why = "fixed"
@@ -114,20 +132,24 @@ class Controller:
         between = max(_FEWEST_BETWEEN, int(_BETWEEN * (self.gain - 1)))
         return self._since_plain.get(size, 0) >= between
 
+    def _asking_of(self, size: int) -> Asking:
+        return self._asking.setdefault(size.bit_length(), Asking())
+
     def _decision(
-        self, picks: list[Pick | None], prices: Prices, spent_s: float = 0.0, *, why: Why
+        self,
+        picks: list[Pick | None],
+        prices: Prices,
+        spent_s: float = 0.0,
+        *,
+        why: Why,
+        saved_s: float | None = None,
     ) -> Decision:
         """Price the picks; `spent_s` is the time that their drafts have taken already."""
         rows = self._pass_rows([1 + (pick.count if pick else 0) for pick in picks])
         seconds = prices.pass_seconds(rows) + self._upkeep_s
-        drafting: dict[Member, float] = {}
-        for pick in picks:
-            if pick is not None and pick.offer.tree is None:
-                taken = pick.offer.draft_seconds(pick.count, prices.plain_s, all_at_once=True)
-                member = pick.offer.seat.member
-                drafting[member] = max(taken, drafting.get(member, 0.0))
-        draft_s = spent_s + sum(drafting.values())
-        return Decision(picks, seconds + draft_s, prices.plain_s, draft_s, why)
+        parts = [(pick.offer, pick.count) for pick in picks if pick is not None]
+        draft_s = spent_s + drafting_seconds(parts, prices.plain_s, all_at_once=True)
+        return Decision(picks, seconds + draft_s, prices.plain_s, draft_s, why, saved_s)
 
     def learn(self, decision: Decision, tokens: int, seconds: float, upkeep_s: float) -> None:
         """Take note of a round: tokens of all requests, its time, and that of the lookups in it."""
@@ -137,6 +159,8 @@ class Controller:
         self._since_plain[num_requests] = (
             0 if is_plain else 1 + self._since_plain.get(num_requests, 0)
         )
+        if decision.why != "comparison":  # nothing was weighed
+            self._asking_of(num_requests).learn(decision.saved_s, upkeep_s, seconds)
         share = decision.seconds / decision.plain_s
         self._tokens = _MEMORY * self._tokens + tokens / num_requests
         self._plain_rounds = _MEMORY * self._plain_rounds + share

@@ -6,13 +6,14 @@ to an engine for its life, for all its requests.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
 from outrider.engine.curve import RowCurve
 
-_FIXED, _STEP, _UNREAD = 0, 1, 2
+_PARTS = ("fixed", "step", "unread")
 
 
 class PassCosts:
@@ -101,33 +102,92 @@ class PassCosts:
 class DraftCosts:
     """Seconds of one drafter's proposals: a fixed part, one a step, and one a token not yet read.
 
-    A step is a token drafted; unread are the tokens committed since the drafter last proposed, or
-    the whole text for one that has not begun. They are told apart by how uncertain each is, as in
-    `RowCurve`. Before the first proposal a step is guessed to cost a tenth of a pass.
+    A step is a token drafted, or a level of a tree; unread are the tokens committed since the
+    drafter last proposed, or the whole text for one that has not begun, of all requests it drafts
+    for at a time. Proposals for 1, 2, 3-4, 5-8, ... requests have costs of their own. What has not
+    been timed is guessed: for other numbers of requests a proposal costs as much next to a pass,
+    and before the first one a step costs a tenth of a pass.
     """
 
-    _GUESS = (0.0, 0.1, 0.002)  # of a pass: fixed, step, unread token
-    _SPREAD = (0.05, 1.0, 0.006)
-
     def __init__(self) -> None:
-        self.is_known = False
-        """Whether a proposal has been timed, here or in an earlier run."""
-        self._parts = [0.0, 0.0, 0.0]
-        self._var = [0.0, 0.0, 0.0]
+        self._batches: dict[int, _Proposals] = {}
 
-    def seconds(self, steps: int, unread: float, pass_seconds: float) -> float:
+    @property
+    def is_known(self) -> bool:
+        """Whether a proposal has been timed, here or in an earlier run."""
+        return bool(self._batches)
+
+    def knows_of(self, requests: int) -> bool:
+        """Whether a proposal for at least an eighth as many requests has been timed."""
+        return any(_NEAR * base >= _bucket(requests) for base in self._batches)
+
+    def seconds(self, steps: int, unread: float, pass_seconds: float, requests: int = 1) -> float:
         """Return the expected seconds of a proposal, next to a target whose pass takes those."""
-        fixed, step, token = self._parts if self.is_known else self._guess(pass_seconds)
-        return fixed + step * steps + token * unread
+        known = self._batches.get(_bucket(requests))
+        parts = self._guess(pass_seconds, requests) if known is None else known.parts
+        return sum(x * part for x, part in zip((1, steps, unread), parts, strict=True))
+
+    def observe(
+        self, steps: int, unread: int, seconds: float, pass_seconds: float, requests: int = 1
+    ) -> None:
+        """Learn from a proposal."""
+        base = _bucket(requests)
+        if base not in self._batches:
+            guess = self._guess(pass_seconds, requests)
+            self._batches[base] = _Proposals.guessed(guess, pass_seconds)
+        self._batches[base].observe(steps, unread, seconds, pass_seconds)
+
+    def _guess(self, pass_seconds: float, requests: int) -> list[float]:
+        """Return the parts as the nearest number of requests has them, next to a pass."""
+        if not self._batches:
+            return [part * pass_seconds for part in _GUESS]
+        base = _bucket(requests)
+        near = self._batches[min(self._batches, key=lambda known: abs(math.log(known / base)))]
+        scale = pass_seconds / near.pass_s if near.pass_s else 1.0
+        return [part * scale for part in near.parts]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what is known as plain values, ready for JSON."""
+        batches = [
+            {"requests": base} | known.to_dict() for base, known in sorted(self._batches.items())
+        ]
+        return {"batches": batches}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> DraftCosts:
+        """Return the costs that `to_dict` gave; raises KeyError, TypeError or ValueError."""
+        costs = cls()
+        for record in data["batches"]:
+            costs._batches[_bucket(int(record["requests"]))] = _Proposals.from_dict(record)
+        return costs
+
+
+_GUESS = (0.0, 0.1, 0.002)  # of a pass: fixed, step, unread token
+_SPREAD = (0.05, 1.0, 0.006)
+_NEAR = 8
+
+
+class _Proposals:
+    """The parts of what proposals for one number of requests cost, next to passes of `pass_s`.
+
+    They are told apart by how uncertain each is, as in `RowCurve`.
+    """
+
+    def __init__(self, parts: Sequence[float], variances: Sequence[float], pass_s: float) -> None:
+        self.parts = list(parts)
+        self.pass_s = pass_s
+        self._var = list(variances)
+
+    @classmethod
+    def guessed(cls, parts: Sequence[float], pass_seconds: float) -> _Proposals:
+        """Begin from a guess, which gives way to the first proposals."""
+        return cls(parts, [(spread * pass_seconds) ** 2 for spread in _SPREAD], pass_seconds)
 
     def observe(self, steps: int, unread: int, seconds: float, pass_seconds: float) -> None:
         """Learn from a proposal."""
-        if not self.is_known:
-            self.is_known = True
-            self._parts = self._guess(pass_seconds)
-            self._var = [(spread * pass_seconds) ** 2 for spread in self._SPREAD]
+        self.pass_s = pass_seconds
         features = (1, steps, unread)
-        expected = sum(x * part for x, part in zip(features, self._parts, strict=True))
+        expected = sum(x * part for x, part in zip(features, self.parts, strict=True))
         noise = (0.1 * expected + 0.02 * pass_seconds) ** 2 + 1e-18
         spread = noise + sum(x * x * v for x, v in zip(features, self._var, strict=True))
         surprise = seconds - expected
@@ -136,36 +196,23 @@ class DraftCosts:
         pull = max(-most, min(most, surprise)) / spread
         for i, x in enumerate(features):
             gain = x * self._var[i]
-            self._parts[i] = max(0.0, self._parts[i] + gain * pull)
+            self.parts[i] = max(0.0, self.parts[i] + gain * pull)
             # What is known of a drafter ages: by a fiftieth of itself with each proposal.
-            self._var[i] += (0.02 * self._parts[i]) ** 2 - sure * gain * gain / spread
-
-    def _guess(self, pass_seconds: float) -> list[float]:
-        return [part * pass_seconds for part in self._GUESS]
+            self._var[i] += (0.02 * self.parts[i]) ** 2 - sure * gain * gain / spread
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what is known as plain values, ready for JSON."""
-        if not self.is_known:
-            return {}
-        return {
-            "fixed": self._parts[_FIXED],
-            "step": self._parts[_STEP],
-            "unread": self._parts[_UNREAD],
-            "variance": list(self._var),
-        }
+        """Return the parts as plain values."""
+        named = dict(zip(_PARTS, self.parts, strict=True))
+        return named | {"variance": list(self._var), "pass": self.pass_s}
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> DraftCosts:
-        """Return the costs that `to_dict` gave; raises KeyError, TypeError or ValueError."""
-        costs = cls()
-        if not data:
-            return costs
-        costs.is_known = True
-        costs._parts = [max(0.0, float(data[name])) for name in ("fixed", "step", "unread")]
-        costs._var = [max(0.0, float(value)) for value in data["variance"]]
-        if len(costs._var) != len(costs._parts):
-            raise ValueError(f"a drafter's costs have {len(costs._parts)} variances")
-        return costs
+    def from_dict(cls, data: Mapping[str, Any]) -> _Proposals:
+        """Return what `to_dict` gave; raises KeyError, TypeError or ValueError."""
+        parts = [max(0.0, float(data[name])) for name in _PARTS]
+        variances = [max(0.0, float(value)) for value in data["variance"]]
+        if len(variances) != len(parts):
+            raise ValueError(f"a drafter's costs have {len(parts)} variances")
+        return cls(parts, variances, float(data["pass"]))
 
 
 def _bucket(sequences: int) -> int:

@@ -10,9 +10,9 @@ from outrider.engine.choices import Why
 from outrider.engine.controller import Controller, Decision
 from outrider.engine.gains import Level
 from outrider.engine.offer import Offer, Pick
-from outrider.engine.request import RequestState
 from outrider.engine.roster import Roster
 from outrider.engine.seat import Member
+from outrider.engine.state import RequestState
 from outrider.trees.layout import depths
 from outrider.types import NO_DRAFT, DraftTree
 
@@ -80,12 +80,15 @@ class MeasuredDrafting(Drafting):
     and only the part of it is scored that is worth its rows. A draft that was drawn at random is
     scored whole: which part of it is scored may not depend on the tokens drawn.
 
-    The first token of a request does not wait for a draft model to read a long prompt.
+    The first token of a request does not wait for a draft model to read a long prompt. Where
+    drafts do not pay, and asking for them takes a while, they are not even asked for every round.
     """
 
     def _propose(
         self, states: Sequence[RequestState], contexts: Sequence[int]
     ) -> tuple[list[DraftTree], Decision, float]:
+        if not self._controller.asks(len(states)):
+            return [NO_DRAFT] * len(states), self._controller.rest(contexts), 0.0
         offers: list[list[Offer]] = [[] for _ in states]
         for member in self._roster.members:
             self._offer(member, states, offers)
@@ -121,12 +124,14 @@ class MeasuredDrafting(Drafting):
                     draft = state.complete(tree, budget)
                     mine.append(Offer.of_tree(state.seat(member), draft))
             return
+        is_known = member.costs.knows_of(len(states))
         for state, budget, mine in zip(states, budgets, offers, strict=True):
             seat = state.seat(member)
-            # Nobody knows what the first draft of all costs: it is short, and for one request.
+            # Nobody knows what the first draft of all costs: it is short, and for one request. Nor
+            # what the first for many does: that is short, too.
             if budget > 0 and seat.can_draft and (state.has_begun or seat.unread <= _FEW_TOKENS):
                 lead = state.lead(member, budget)
-                depth = member.drafter.steps(budget - lead if member.costs.is_known else 1)
+                depth = member.drafter.steps(budget - lead if is_known else 1)
                 levels = seat.expected(depth)
                 tokens = sum(level.tokens for level in levels)
                 horizon = max(1.0, min(_LONG_RUN, state.room / (1 + tokens)))
@@ -148,9 +153,12 @@ class MeasuredDrafting(Drafting):
             else 0
             for pick, state in zip(decision.picks, states, strict=True)
         ]
-        if not any(budgets):
+        asked = [len(state.tokens) for state, k in zip(states, budgets, strict=True) if k > 0]
+        if not asked:
             return 0.0
-        found, seconds = self._roster.ask(member, states, budgets, pass_seconds=decision.plain_s)
+        # What it takes is judged next to a pass over as many requests as it drafts for.
+        plain_s = self._controller.plain_seconds(asked)
+        found, seconds = self._roster.ask(member, states, budgets, pass_seconds=plain_s)
         for i, tree in enumerate(found):
             if budgets[i]:
                 seat = states[i].seat(member)

@@ -17,11 +17,12 @@ from outrider.engine.costs import PassCosts
 from outrider.engine.drafting import Drafting, FixedDrafting, MeasuredDrafting
 from outrider.engine.events import Emitted, Failed
 from outrider.engine.options import SchedulerOptions, require_count
-from outrider.engine.request import Request, RequestState, check_request, most_tokens
+from outrider.engine.request import Request, check_request, most_read, most_tokens
 from outrider.engine.roster import Roster
 from outrider.engine.rounds import Rounds
 from outrider.engine.scheduler import Scheduler
 from outrider.engine.seat import Member
+from outrider.engine.state import RequestState
 from outrider.errors import OptionError
 from outrider.targets.base import Target
 from outrider.types import Chunk, LossyRule, Rule
@@ -109,7 +110,7 @@ class Engine:
         sequences = min(len(requests), self.max_batch)
         tokens = max((most_tokens(request, self.target) for request in requests), default=0)
         rows = sequences * (1 + self._rounds.longest_draft)
-        self.target.require_room(sequences, tokens, rows)
+        self.target.require_room(sequences, tokens, rows, most_read(requests))
 
     def check_request(self, request: Request) -> None:
         """Raise PromptError or OptionError for a request that cannot run here; does no work."""

@@ -6,7 +6,8 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from outrider.engine.request import Request, RequestState
+from outrider.engine.request import Request
+from outrider.engine.state import RequestState
 from outrider.types import Chunk
 
 

@@ -132,7 +132,7 @@ class _Texts:
 
     def open(self, context: int, room: int) -> int:
         """Return a sequence with `context` tokens cached, and room for so many more."""
-        sequence = self.target.open(context + room)
+        sequence = self.target.open_trial(context + room)
         self._stack.callback(self.target.close, sequence)
         self.target.score([Rows(sequence, self.tokens(context))])
         self.target.commit(sequence, ())

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from outrider.engine.gains import Level
-from outrider.engine.seat import Seat
+from outrider.engine.seat import Member, Seat
 from outrider.trees.layout import prune
 from outrider.types import NO_DRAFT, DraftTree
 
@@ -80,14 +80,27 @@ class Offer:
         order = sorted(range(len(tree)), key=lambda node: -chances[node])
         return cls(seat, [chances[node] for node in order], tree, order)
 
-    def draft_seconds(self, count: int, pass_seconds: float, *, all_at_once: bool = False) -> float:
-        """Return what drafting so many tokens will take."""
+    def draft_seconds(
+        self,
+        count: int,
+        pass_seconds: float,
+        *,
+        requests: int = 1,
+        all_at_once: bool = False,
+    ) -> float:
+        """Return what drafting so many tokens takes, for so many requests that all do as this."""
         if self.tree is not None or not count:
             return 0.0
-        unread = self.seat.unread if all_at_once else self.seat.unread / self.horizon
-        member = self.seat.member
-        steps = self.levels[count - 1] if self.levels else member.drafter.steps(count)
-        return member.costs.seconds(steps, unread, pass_seconds)
+        unread = requests * self._unread(all_at_once)
+        return self.seat.member.costs.seconds(self.steps(count), unread, pass_seconds, requests)
+
+    def steps(self, count: int) -> int:
+        """Return how many steps the drafter takes to so many nodes."""
+        return self.levels[count - 1] if self.levels else self.seat.member.drafter.steps(count)
+
+    def _unread(self, all_at_once: bool) -> float:
+        """Return the unread tokens that a draft bears: all, or its part of what rounds share."""
+        return self.seat.unread if all_at_once else self.seat.unread / self.horizon
 
     def first(self, count: int) -> DraftTree:
         """Return the part of the draft that holds the `count` likeliest nodes."""
@@ -116,3 +129,25 @@ class Pick:
     def tokens(self) -> float:
         """Drafted tokens that are expected to be accepted."""
         return sum(self.offer.chances[: self.count])
+
+
+def drafting_seconds(
+    parts: Sequence[tuple[Offer, int]], pass_seconds: float, *, all_at_once: bool = False
+) -> float:
+    """Return what drafts not yet made take, so many nodes of each: drafters go one by one.
+
+    Each drafts for all its requests at a time.
+    """
+    by_member: dict[Member, list[tuple[Offer, int]]] = {}
+    for offer, count in parts:
+        if offer.tree is None and count:
+            by_member.setdefault(offer.seat.member, []).append((offer, count))
+    return sum(
+        member.costs.seconds(
+            max(offer.steps(count) for offer, count in own),
+            sum(offer._unread(all_at_once) for offer, _ in own),
+            pass_seconds,
+            len(own),
+        )
+        for member, own in by_member.items()
+    )

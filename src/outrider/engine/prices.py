@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from outrider.engine.costs import PassCosts
 from outrider.engine.exploration import LENGTH
-from outrider.engine.offer import Offer, Pick
-from outrider.engine.seat import Member
+from outrider.engine.offer import Offer, Pick, drafting_seconds
 
 _MOST_TRIED = 32  # sizes of a batch's draft that are compared
 _WIDER = 2  # a pass may be so many times as wide as the widest that was timed
@@ -67,7 +66,7 @@ class Prices:
                 break
             gained += chance
             left -= chance
-            draft_s = offer.draft_seconds(count, self.plain_s)
+            draft_s = offer.draft_seconds(count, self.plain_s, requests=size)
             cost = self.price * (self.pass_seconds(rows) - self.plain_s + draft_s) / size
             if gained - cost > value and offer.ends_level(count):
                 best, value = count, gained - cost
@@ -115,14 +114,9 @@ class Prices:
         ], value
 
     def _drafting(self, offers: Sequence[Offer | None], counts: Sequence[int]) -> float:
-        """Return the seconds of all draft models, each of which drafts for its requests at once."""
-        longest: dict[Member, float] = {}
-        for offer, count in zip(offers, counts, strict=True):
-            if offer is not None and offer.tree is None and count:
-                member = offer.seat.member
-                seconds = offer.draft_seconds(count, self.plain_s)
-                longest[member] = max(seconds, longest.get(member, 0.0))
-        return sum(longest.values())
+        """Return the seconds of all draft models."""
+        parts = [(o, count) for o, count in zip(offers, counts, strict=True) if o is not None]
+        return drafting_seconds(parts, self.plain_s)
 
     def trial_length(self, offer: Offer) -> int:
         """Return how many tokens are drafted to find out what a drafter is worth."""

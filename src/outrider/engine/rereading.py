@@ -34,7 +34,7 @@ def may_reuse_decoded(target: Target) -> bool:
 
 def _read(target: Target, tokens: tuple[int, ...], prompt: int) -> Tensor:
     """Return the logits after a text of which the first tokens are a prompt, the rest decoded."""
-    sequence = target.open(len(tokens))
+    sequence = target.open_trial(len(tokens))
     try:
         at, turn = min(prompt, len(tokens) - 1), 0
         target.score([Rows(sequence, tokens[: at + 1])])

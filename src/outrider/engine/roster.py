@@ -11,8 +11,8 @@ from torch import Tensor
 
 from outrider.drafters.grammar import GrammarDrafter
 from outrider.engine.proposal import check_proposal
-from outrider.engine.request import RequestState
 from outrider.engine.seat import Member, Seat
+from outrider.engine.state import RequestState
 from outrider.errors import DrafterWarning
 from outrider.trees.layout import likeliest_path
 from outrider.types import NO_DRAFT, DraftTree
@@ -38,7 +38,8 @@ class Roster:
 
         Those that cost next to nothing, or must not miss anything, begin before they are asked.
         """
-        state.seats = [Seat(member, len(state.tokens)) for member in self.members]
+        unread = len(state.tokens) + len(state.request.input_ids or ())
+        state.seats = [Seat(member, unread) for member in self.members]
         started = self._clock()
         for seat in state.seats:
             seat.is_out = not state.admits(seat.member)
@@ -88,7 +89,10 @@ class Roster:
                 member.drafter.steps(len(tree) - state.lead(member, len(tree)))
                 for state, tree in zip(states, trees, strict=True)
             )
-            member.costs.observe(steps, unread, seconds, pass_seconds)
+            # A first proposal that takes longer than a pass is slow in itself.
+            if member.is_warm or member.costs.is_known or seconds > pass_seconds:
+                member.costs.observe(steps, unread, seconds, pass_seconds, len(asked))
+            member.is_warm = True
         return trees, seconds
 
     def _propose(

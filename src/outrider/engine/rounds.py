@@ -16,8 +16,8 @@ from outrider.engine.controller import Controller, Decision
 from outrider.engine.costs import PassCosts
 from outrider.engine.drafting import Drafting
 from outrider.engine.prefill import MOST_SHARED_ROWS, share_rows
-from outrider.engine.request import RequestState
 from outrider.engine.roster import Roster
+from outrider.engine.state import RequestState
 from outrider.engine.stopwatch import RoundSeconds, Stopwatch
 from outrider.sampling.noise import KeyedRandomness
 from outrider.sampling.rows import SampledRows, draw_rows
@@ -118,9 +118,10 @@ class Rounds:
             Turn(state, share, share < rows)
             for state, share, rows in zip(states, shares, unread, strict=True)
         ]
-        active = [turn for turn in turns if not turn.is_piece]
         had_begun = [state.has_begun for state in states]
-        self._read([turn for turn in turns if turn.is_piece], watch)
+        self._read_inputs(turns, watch)
+        active = [turn for turn in _sound(turns) if not turn.is_piece]
+        self._read([turn for turn in _sound(turns) if turn.is_piece], watch)
         proposal = self._propose(active, watch) if active else None
         self._score(active, watch)
         self._verify(active, watch)
@@ -133,6 +134,16 @@ class Rounds:
         return Round(tuple(turns), None if proposal is None else proposal.decision, seconds)
 
     # -- the verbs --------------------------------------------------------------------------------
+
+    def _read_inputs(self, turns: Sequence[Turn], watch: Stopwatch) -> None:
+        """Let the encoder, if there is one, read the inputs of requests that have just come."""
+        for turn in turns:
+            if turn.state.has_input_to_read:
+                try:
+                    with watch.reading:
+                        watch.prefill_s += turn.state.read_input()
+                except Exception as error:  # noqa: BLE001  it is the end of that request alone
+                    turn.error = error
 
     def _read(self, turns: Sequence[Turn], watch: Stopwatch) -> None:
         """Read a piece of each prompt, in a pass of its own."""

@@ -20,12 +20,14 @@ from outrider.engine.prefixes import Prefix, PrefixCache
 from outrider.engine.queue import FairQueue
 from outrider.engine.request import (
     Request,
-    RequestState,
+    check_input,
     check_prompt,
     check_scores,
+    most_read,
     most_tokens,
 )
 from outrider.engine.rounds import Rounds, Turn
+from outrider.engine.state import RequestState
 from outrider.errors import DrainingError, OptionError, QueueFullError
 from outrider.types import AnyRule, FinishReason
 
@@ -63,10 +65,13 @@ class Scheduler:
         self._clock = rounds.clock
         self._rule = rule
         self._check = check
-        self._prefixes = PrefixCache(self._target, options.max_prefixes)
+        # What was decoded about one input is of no use to another.
+        most = 0 if self._target.reads_input else options.max_prefixes
+        self._prefixes = PrefixCache(self._target, most)
         self._meter = Meter()
         self._numbers = count()
         self._most_tokens = 0  # of any request so far: the cache is as long for all
+        self._most_read = 0  # and of any input
         self._is_blocked = False  # the next in line waits for memory
         self._changed = Condition()  # guards what other threads see, and the worker alone changes
         self._queue: FairQueue[Ticket] = FairQueue()
@@ -83,6 +88,7 @@ class Scheduler:
         waiting, DrainingError once no more are taken.
         """
         check_prompt(request.prompt_ids, self._target)
+        check_input(request, self._target)
         check_scores(request, self._target)
         self._check(request)
         with self._changed:
@@ -251,17 +257,18 @@ class Scheduler:
         session = request.session
         is_open = prefix is not None or (session is not None and session.is_open)
         tokens = max(self._most_tokens, most_tokens(request, self._target))
+        read = max(self._most_read, most_read([request]))
         rows = (len(self._running) + 1) * (1 + self._rounds.longest_draft)
         while True:
             try:
-                self._target.require_room(0 if is_open else 1, tokens, rows)
+                self._target.require_room(0 if is_open else 1, tokens, rows, read)
             except OptionError:
                 if self._prefixes.drop():
                     continue
                 if self._running:
                     return False
                 raise
-            self._most_tokens = tokens
+            self._most_tokens, self._most_read = tokens, read
             return True
 
     # -- going ------------------------------------------------------------------------------------

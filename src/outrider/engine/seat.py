@@ -27,6 +27,8 @@ class Member:
     pool: AcceptancePool = field(default_factory=AcceptancePool)
     gains: Gains = field(default_factory=Gains)
     exploration: Exploration = field(default_factory=Exploration)
+    is_warm: bool = False
+    """Whether it has proposed before: what is set up on the way makes its first proposal dear."""
 
     @property
     def is_lookup(self) -> bool:

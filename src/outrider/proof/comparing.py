@@ -32,6 +32,7 @@ class _Pair:
     """One answer and plain decoding's, to the same question."""
 
     name: str
+    asked: tuple[int, ...]
     found: Result
     plain: Result
     params: SamplingParams
@@ -85,7 +86,7 @@ class Comparer:
             return Check(part, name, faults=(f"{name}: {type(error).__name__}: {error}",))
         check = Check(part, name, {"batched": len(questions) if together else 0})
         for question, ours, theirs in zip(questions, found, plain, strict=True):
-            for pair in _pairs(f"{name}, {question.name}", ours, theirs, question.params):
+            for pair in _pairs(f"{name}, {question.name}", question, ours, theirs):
                 check = check.plus(self._judge(part, name, pair))
         return check
 
@@ -153,7 +154,12 @@ class Comparer:
         return replace(fork, margin=preferred, noise=rounding.noise)
 
     def _rounding(self, pair: _Pair, at: int) -> Rounding:
-        return measure_rounding(self._target, pair.plain.prompt_ids, pair.plain.token_ids[:at])
+        return measure_rounding(
+            self._target,
+            pair.plain.prompt_ids,
+            pair.plain.token_ids[:at],
+            input_ids=pair.asked if self._target.reads_input else None,
+        )
 
     def _logprobs(self, pair: _Pair, fork: int | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Compare log-probabilities up to a fork; returns faults and notes."""
@@ -174,13 +180,14 @@ class Comparer:
         return ((told,), ()) if worst > noise else ((), (told,))
 
 
-def _pairs(name: str, found: Result, plain: Result, params: SamplingParams) -> Iterator[_Pair]:
+def _pairs(name: str, question: Question, found: Result, plain: Result) -> Iterator[_Pair]:
     """Yield each choice of an answer beside plain decoding's."""
+    params, asked = question.params, question.prompt_ids
     if not plain.choices:
-        yield _Pair(name, found, plain, params)
+        yield _Pair(name, asked, found, plain, params)
         return
     for index, (ours, theirs) in enumerate(zip(found.choices, plain.choices, strict=True)):
-        yield _Pair(f"{name}, choice {index}", ours, theirs, params.for_choice(index))
+        yield _Pair(f"{name}, choice {index}", asked, ours, theirs, params.for_choice(index))
 
 
 def _apart(ours: TokenLogprobs, theirs: TokenLogprobs) -> float:

@@ -59,8 +59,8 @@ class RememberingTarget(Target):
         if missing:
             raise ValueError(f"layers {sorted(missing)} were not announced")
 
-    def require_room(self, sequences: int, tokens: int, rows: int) -> None:
-        self._target.require_room(1, tokens, rows)
+    def require_room(self, sequences: int, tokens: int, rows: int, input_tokens: int = 0) -> None:
+        self._target.require_room(1, tokens, rows, input_tokens)
 
     def open(self, max_tokens: int) -> int:
         handle = self._next_handle
@@ -134,7 +134,7 @@ class RememberingTarget(Target):
         for context, paths_of in unknown.items():
             tree, paths = _trie(paths_of)
             most = min(len(context) + len(tree) + 1, self.max_positions)
-            handle = self._target.open(most)
+            handle = self._target.open_trial(most)
             try:
                 scored = self._target.score([Rows(handle, context, tree)], self._layers)
             finally:

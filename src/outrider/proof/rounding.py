@@ -41,10 +41,20 @@ class Rounding:
         return 2 * self.moved
 
 
-def measure_rounding(target: Target, prompt_ids: TokenIds, output_ids: TokenIds) -> Rounding:
-    """Work out the logits after a prompt and some output by passes of several widths."""
+def measure_rounding(
+    target: Target,
+    prompt_ids: TokenIds,
+    output_ids: TokenIds,
+    *,
+    input_ids: TokenIds | None = None,
+) -> Rounding:
+    """Work out the logits after a prompt and some output by passes of several widths.
+
+    `input_ids` are what the encoder reads, for a target that has one.
+    """
     plain, *others = (
-        _logits(target, prompt_ids, output_ids, sequences, width) for sequences, width in WAYS
+        _logits(target, prompt_ids, output_ids, input_ids, sequences, width)
+        for sequences, width in WAYS
     )
     return Rounding(plain, max(most_apart(plain, other) for other in others))
 
@@ -56,7 +66,12 @@ def most_apart(one: Tensor, other: Tensor) -> float:
 
 
 def _logits(
-    target: Target, prompt_ids: TokenIds, output_ids: TokenIds, sequences: int, width: int
+    target: Target,
+    prompt_ids: TokenIds,
+    output_ids: TokenIds,
+    input_ids: TokenIds | None,
+    sequences: int,
+    width: int,
 ) -> Tensor:
     """Return the logits [V] in float64 after the output, read `width` tokens a pass.
 
@@ -65,6 +80,9 @@ def _logits(
     length = len(prompt_ids) + len(output_ids)
     handles = [target.open(min(length + width, target.max_positions)) for _ in range(sequences)]
     try:
+        if input_ids is not None:
+            for handle in handles:
+                target.read(handle, input_ids)
         pending = tuple(prompt_ids)
         committed = len(prompt_ids)
         filled = [*output_ids, *[prompt_ids[-1]] * width]

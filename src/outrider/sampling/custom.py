@@ -45,6 +45,19 @@ class PromptRelative:
 
 
 @dataclass(frozen=True, slots=True)
+class LimitRelative:
+    """A processor that must know how many ids there can be, prompt included, built anew for each
+    request.
+    """
+
+    build: Callable[[int], LogitsProcessor]
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        """Refuse: only the processor that `build` returns can be called."""
+        raise TypeError("build the processor for a limit first")
+
+
+@dataclass(frozen=True, slots=True)
 class Complete:
     """A processor that gives the very scores tokens are drawn from, temperature and tail included.
 
@@ -62,10 +75,16 @@ class CustomProcessors:
     """Runs a caller's processors on one row at a time, each with its full prefix."""
 
     def __init__(
-        self, processors: Sequence[Any], prompt_ids: TokenIds, device: torch.device
+        self,
+        processors: Sequence[Any],
+        prompt_ids: TokenIds,
+        device: torch.device,
+        *,
+        max_new_tokens: int,
     ) -> None:
+        ends = {PromptRelative: len(prompt_ids), LimitRelative: len(prompt_ids) + max_new_tokens}
         self._processors = [
-            processor.build(len(prompt_ids)) if isinstance(processor, PromptRelative) else processor
+            processor.build(ends[type(processor)]) if type(processor) in ends else processor
             for processor in processors
         ]
         self._ids = torch.empty(0, dtype=torch.int64, device=device)

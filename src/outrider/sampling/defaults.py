@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from outrider.errors import OptionError
-from outrider.sampling.custom import PromptRelative, TailFilter
+from outrider.sampling.custom import LimitRelative, PromptRelative, TailFilter
 from outrider.sampling.params import SamplingParams
 
 _TOP_K_WHEN_UNSET = 50
@@ -35,15 +35,25 @@ _REFUSED: dict[str, tuple[Any, ...]] = {
 }
 
 
-def params_from_generation_config(config: Any | None) -> SamplingParams:
+# Of an encoder-decoder: its texts begin with the first (`Target.prompt_ids`), the second is
+# honoured, and beams, which nearly all such models ask for, are left out: loading says so.
+_OF_ENCODER_DECODERS = frozenset({"forced_bos_token_id", "forced_eos_token_id", "num_beams"})
+
+
+def params_from_generation_config(
+    config: Any | None, *, reads_input: bool = False
+) -> SamplingParams:
     """Return the options of a Transformers `GenerationConfig`; greedy if there is none.
 
     What the config asks for and cannot be honoured is an OptionError. `max_length` counts the
-    prompt and is a limit of the model rather than a wish: it is not taken over.
+    prompt and is a limit of the model rather than a wish: it is not taken over. `reads_input`: the
+    model is an encoder-decoder.
     """
     if config is None:
         return SamplingParams()
     for name, neutral in _REFUSED.items():
+        if reads_input and name in _OF_ENCODER_DECODERS:
+            continue
         value = getattr(config, name, None)
         if value is not None and value not in neutral:
             allowed = f"None or {neutral[0]}" if neutral else "None"
@@ -127,6 +137,13 @@ def _processors(config: Any) -> list[Any]:
     if decay is not None:
         build = partial(hf.ExponentialDecayLengthPenalty, tuple(decay), ending)
         processors.append(PromptRelative(build))
+    last = getattr(config, "forced_eos_token_id", None)
+    if last is not None:
+
+        def force_end(limit: int) -> Any:
+            return hf.ForcedEOSTokenLogitsProcessor(limit, last)
+
+        processors.append(LimitRelative(force_end))
     first = getattr(config, "begin_suppress_tokens", None)
     if first:
         processors.append(

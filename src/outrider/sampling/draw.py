@@ -20,14 +20,23 @@ Leader: TypeAlias = tuple[float, int, float]
 
 
 def race_keys(
-    scores: Tensor, noise: KeyedNoise, stream: Stream, positions: Sequence[int], *, index: int = 0
+    scores: Tensor,
+    noise: KeyedNoise,
+    stream: Stream,
+    positions: Sequence[int],
+    *,
+    index: int = 0,
+    ids: Tensor | None = None,
+    vocab_size: int | None = None,
 ) -> Tensor:
     """Return keys [R, V] whose highest entry in row r is a draw from softmax(scores[r]).
 
     `positions[r]` is the absolute position of row r's token. Rows at one position share its noise.
+    `ids` [D]: the columns are these tokens, of `vocab_size`.
     """
     distinct = list(dict.fromkeys(positions))
-    arrivals = noise.race(stream, distinct, scores.shape[-1], scores.device, index=index)
+    width = scores.shape[-1] if vocab_size is None else vocab_size
+    arrivals = noise.race(stream, distinct, width, scores.device, index=index, ids=ids)
     # argmax p / E is argmax log p - log E: the Gumbel form of the race, safe for tiny p.
     delays = arrivals.log_()
     if 1 < len(distinct) < len(positions):
@@ -70,16 +79,14 @@ def fresh_keys(
     return keys
 
 
-_SPARE = 8  # keys looked at beyond those wanted, so that ties at the end are seen
-
-
 def leaders(keys: Tensor, law: Tensor, count: int, ids: Tensor | None = None) -> list[list[Leader]]:
     """Return the `count` highest keys of each row [R, D], the lowest token first among equals.
 
     Column c stands for token `ids[c]`, or for c itself, and has probability `law[:, c]`. Tokens
     with a key of -inf are left out; a row whose highest key is NaN or infinite has that one alone.
     """
-    values, columns = keys.topk(min(2 * count + _SPARE, keys.shape[-1]), dim=-1)
+    # One more than is wanted, so that a tie at the end is seen.
+    values, columns = keys.topk(min(count + 1, keys.shape[-1]), dim=-1)
     chances = law.gather(-1, columns)
     tokens = columns if ids is None else ids[columns]
     packed = torch.stack((values.double(), tokens.double(), chances.double()), dim=-1)

@@ -43,14 +43,15 @@ class KeyedNoise:
         device: torch.device,
         *,
         index: int = 0,
+        ids: Tensor | None = None,
     ) -> Tensor:
         """Return Exponential(1) variables [R, V] in float32, one row for each absolute position.
 
         The first to arrive when token i runs at rate p_i, `argmin(race / p)`, is a draw from p.
         A token's variable does not depend on `vocab_size`; `index` tells draws at one position
-        apart.
+        apart. `ids` [D]: those of these tokens alone, [R, D].
         """
-        return exponential(self.bits(stream, positions, vocab_size, device, index=index))
+        return exponential(self.bits(stream, positions, vocab_size, device, index=index, ids=ids))
 
     def bits(
         self,
@@ -60,12 +61,14 @@ class KeyedNoise:
         device: torch.device,
         *,
         index: int = 0,
+        ids: Tensor | None = None,
     ) -> Tensor:
         """Return the 32 random bits each variable of `race` is made of, as int32 [R, V]."""
         keys = [self._key(stream, position, index) for position in positions]
         halves = torch.tensor([[_low32(key), _low32(key >> 32)] for key in keys], dtype=torch.int32)
         first, second = halves.to(device).unsqueeze(-1).unbind(1)  # [R, 1] each
-        return _hash(_mixed_ids(vocab_size, device), first, second)
+        mixed = _mixed_ids(vocab_size, device)
+        return _hash(mixed if ids is None else mixed[ids], first, second)
 
     def uniform(self, stream: Stream, position: int, index: int = 0) -> float:
         """Return a number in (0, 1), uniform with a step of 2^-53."""

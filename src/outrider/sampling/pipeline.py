@@ -50,7 +50,10 @@ class LogitsPipeline:
         custom = [p for p in params.logits_processors if not isinstance(p, TailFilter)]
         self.is_greedy = params.is_greedy
         self._processors = _processors(params, prompt_ids, eos_token_ids, vocab_size, device)
-        self._custom = CustomProcessors(custom, prompt_ids, device) if custom else None
+        limit = params.max_new_tokens
+        self._custom = (
+            CustomProcessors(custom, prompt_ids, device, max_new_tokens=limit) if custom else None
+        )
         self.grammar = _grammar(params, eos_token_ids, vocab_size)
         """Where the request stands in its grammar, if it has one."""
         self._filters = _filters(params)

@@ -142,8 +142,7 @@ class KeyedDraftSampler:
             return race_keys(scores, self._noise, Stream.TARGET, positions)
         # A token's noise does not depend on the size of the vocabulary.
         width = int(ids.max()) + 1 if self._vocab_size is None else self._vocab_size
-        nothing = scores.new_zeros(1, width).expand(len(scores), -1)
-        return scores + race_keys(nothing, self._noise, Stream.TARGET, positions)[:, ids]
+        return race_keys(scores, self._noise, Stream.TARGET, positions, ids=ids, vocab_size=width)
 
     def _over_target_ids(self, law: Tensor, ids: Tensor | None) -> Tensor:
         """Give a law [R, D] the target's width [R, V]."""

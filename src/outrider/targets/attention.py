@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -77,11 +77,9 @@ def cached_attention(
     **others: Any,
 ) -> tuple[Tensor, None]:
     """Let the plan of the pass store and attend, in the form Transformers' functions have."""
-    _refuse_unknown(module, attention_mask, dropout, outrider_plan, others)
+    refuse_unknown(module, attention_mask, dropout, outrider_plan, others)
     assert outrider_plan is not None
-    layer = getattr(module, "layer_idx", None)
-    if not isinstance(layer, int):
-        raise UnsupportedModelError(f"{type(module).__name__} does not say which layer it is")
+    layer = layer_number(module)
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     mixed = outrider_plan.attend(
         layer, query, key, value, scale=scale, window=sliding_window, softcap=softcap
@@ -89,13 +87,22 @@ def cached_attention(
     return mixed, None
 
 
-def _refuse_unknown(
+def layer_number(module: nn.Module) -> int:
+    """Return which layer an attention is of; raises UnsupportedModelError if it does not say."""
+    layer = getattr(module, "layer_idx", None)
+    if not isinstance(layer, int):
+        raise UnsupportedModelError(f"{type(module).__name__} does not say which layer it is")
+    return layer
+
+
+def refuse_unknown(
     module: nn.Module,
     attention_mask: Tensor | None,
     dropout: float,
-    plan: Plan | None,
+    plan: object | None,
     others: dict[str, Any],
 ) -> None:
+    """Raise UnsupportedModelError for what a layer hands over and would be ignored."""
     name = type(module).__name__
     if plan is None:
         raise UnsupportedModelError(
@@ -120,8 +127,16 @@ _locks_guard = threading.Lock()
 class AttentionSwitch:
     """Puts outrider's attention into a model for the length of a pass, and takes it out again."""
 
-    def __init__(self, model: PreTrainedModel) -> None:
-        ALL_ATTENTION_FUNCTIONS.register(IMPLEMENTATION, cached_attention)
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        *,
+        name: str = IMPLEMENTATION,
+        attention: Callable[..., tuple[Tensor, None]] = cached_attention,
+    ) -> None:
+        """`attention`, which Transformers' interface knows by `name`, serves all layers."""
+        ALL_ATTENTION_FUNCTIONS.register(name, attention)
+        self._name = name
         configs = [getattr(module, "config", None) for module in model.modules()]
         self._configs = list({id(c): c for c in configs if c is not None}.values())
         with _locks_guard:
@@ -134,8 +149,14 @@ class AttentionSwitch:
             before = [config._attn_implementation_internal for config in self._configs]
             try:
                 for config in self._configs:
-                    config._attn_implementation_internal = IMPLEMENTATION
+                    config._attn_implementation_internal = self._name
                 yield
             finally:
                 for config, implementation in zip(self._configs, before, strict=True):
                     config._attn_implementation_internal = implementation
+
+    @contextmanager
+    def off(self) -> Iterator[None]:
+        """Run the body with the model's own attention, and nobody else's pass beside it."""
+        with self._lock:
+            yield

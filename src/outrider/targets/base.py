@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from outrider.errors import UnsupportedModelError
-from outrider.types import NO_DRAFT, DraftTree, Numerics
+from outrider.errors import PromptError, UnsupportedModelError
+from outrider.types import NO_DRAFT, DraftTree, Numerics, TokenIds
 
 if TYPE_CHECKING:
     import torch
@@ -67,6 +67,13 @@ class Target(ABC):
     scores_prompts: bool = False
     """Whether it gives the logits of pending tokens, if rows ask for them."""
 
+    reads_input: bool = False
+    """Whether each sequence begins with an input, which an encoder reads (`read`)."""
+    prompt_ids: tuple[int, ...] = ()
+    """What each text begins with, for a target that reads inputs."""
+    shares_input_ids: bool = False
+    """Whether the ids of inputs mean what the same ids mean in texts."""
+
     def pass_rows(self, counts: Sequence[int]) -> int:
         """Return the rows the model computes for a pass over sequences of so many rows each.
 
@@ -74,13 +81,29 @@ class Target(ABC):
         """
         return sum(counts)
 
-    def require_room(self, sequences: int, tokens: int, rows: int) -> None:
+    def require_room(self, sequences: int, tokens: int, rows: int, input_tokens: int = 0) -> None:
         """Raise OptionError, with the numbers, if so many more sequences do not fit in memory.
 
-        Each may hold `tokens` tokens; a pass has at most `rows` rows whose logits are kept. A
-        target that cannot tell lets everything through.
+        Each may hold `tokens` tokens, and an input of `input_tokens`; a pass has at most `rows`
+        rows whose logits are kept. A target that cannot tell lets everything through.
         """
         return
+
+    def check_input(self, input_ids: TokenIds) -> None:
+        """Raise PromptError for an input that the encoder cannot read."""
+        raise PromptError(f"an input is given, and {type(self).__name__} has no encoder to read it")
+
+    def read(self, sequence: int, input_ids: TokenIds) -> float:
+        """Let the encoder read a sequence's input, before any of its text; returns the seconds.
+
+        Raises PromptError for what `check_input` refuses.
+        """
+        self.check_input(input_ids)
+        return 0.0
+
+    def open_trial(self, max_tokens: int) -> int:
+        """Reserve a sequence to try passes on: one that has read an input, where there is one."""
+        return self.open(max_tokens)
 
     @abstractmethod
     def open(self, max_tokens: int) -> int:

@@ -41,6 +41,7 @@ class KVCache:
         self._layers: dict[int, tuple[Tensor, Tensor]] = {}
         self._tensors: list[Tensor] | None = None  # of all layers, until one is stored anew
         self._slots = 0
+        self._asked = 0  # of these slots; the others are spare
         self._tokens = 0
         self._used: defaultdict[int, int] = defaultdict(int)  # tokens ever written, by slot
 
@@ -62,14 +63,25 @@ class KVCache:
     def size_for(self, slots: int, tokens: int) -> tuple[int, int]:
         """Return the slots, and the tokens of each, that reserving so many comes to.
 
-        All slots are as long as the longest, and none is given up again.
+        All slots are as long as the longest, and none that was asked for is given up again.
         """
-        return max(slots, self._slots), max(-(-tokens // _GRANULE) * _GRANULE, self._tokens)
+        if tokens <= self._tokens:
+            return max(slots, self._slots), self._tokens
+        return max(slots, self._asked), -(-tokens // _GRANULE) * _GRANULE
 
     @torch.inference_mode()
-    def reserve(self, slots: int, tokens: int) -> None:
-        """Make room for at least so many slots of at least so many tokens, keeping what is held."""
+    def reserve(self, slots: int, tokens: int, *, spare_bytes: int = 0) -> None:
+        """Make room for at least so many slots of at least so many tokens, keeping what is held.
+
+        All that is held is copied, so where slots are added, half as many again come with them, as
+        far as `spare_bytes` go: most are asked for one by one.
+        """
+        self._asked = max(self._asked, slots)
+        added = slots - self._slots
         slots, tokens = self.size_for(slots, tokens)
+        if added > 0 and self._layers:
+            per_slot = self.bytes_per_token * tokens
+            slots += min(self._slots // 2, max(0, spare_bytes // per_slot - added))
         if (slots, tokens) == (self._slots, self._tokens):
             return
         for index, (keys, values) in self._layers.items():
@@ -96,6 +108,17 @@ class KVCache:
             stored[0][placement.first : last, :, :bucket],
             stored[1][placement.first : last, :, :bucket],
         )
+
+    def views(self, first: int, slots: int, bucket: int) -> dict[int, tuple[Tensor, Tensor]]:
+        """Return the keys and values of the first `bucket` tokens of neighbouring slots, by layer.
+
+        [slots, heads, bucket, width] each.
+        """
+        rows = slice(first, first + slots)
+        return {
+            layer: (keys[rows, :, :bucket], values[rows, :, :bucket])
+            for layer, (keys, values) in self._layers.items()
+        }
 
     @property
     def layers(self) -> list[int]:
@@ -152,7 +175,8 @@ class KVCache:
 
 def _grown(part: Tensor, slots: int, tokens: int) -> Tensor:
     larger = part.new_zeros(slots, part.shape[1], tokens, part.shape[3])
-    larger[: part.shape[0], :, : part.shape[2]] = part
+    held = part[:slots]  # spare slots may go
+    larger[: held.shape[0], :, : held.shape[2]] = held
     return larger
 
 

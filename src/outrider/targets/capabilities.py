@@ -8,7 +8,7 @@ a cache that cannot be cropped refuses the model here, before any work starts.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from outrider.errors import UnsupportedModelError
 
@@ -50,6 +50,26 @@ def causal_lm_class(config: PreTrainedConfig) -> ModelClass | None:
     return found[0] if isinstance(found, tuple) else found
 
 
+def language_model_class(config: PreTrainedConfig) -> ModelClass | None:
+    """Return the class of the model that writes text with this configuration, if there is any."""
+    if not config.is_encoder_decoder:
+        return causal_lm_class(config)
+    from transformers import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING
+
+    if type(config) not in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING:
+        return None
+    found: Any = MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING[type(config)]
+    one: ModelClass = found[0] if isinstance(found, tuple) else found
+    return one
+
+
+def auto_class(config: PreTrainedConfig) -> Any:
+    """Return the class of Transformers that loads a model with this configuration."""
+    from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
+
+    return AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+
+
 def brings_its_own_class(config: PreTrainedConfig) -> bool:
     """Whether the model's class comes with the checkpoint, to be known only once it is loaded."""
     return "AutoModelForCausalLM" in (getattr(config, "auto_map", None) or {})
@@ -59,8 +79,6 @@ def rollback_class(
     config: PreTrainedConfig, *, model_class: ModelClass | None = None
 ) -> RollbackClass:
     """Classify a model by how its cache forgets; `model_class` is looked up if it is not given."""
-    if config.is_encoder_decoder:
-        return RollbackClass("refused", reason="it is an encoder-decoder model")
     text_config = config.get_text_config(decoder=True)
     layer_types = _layer_types(text_config)
     for layer_type in layer_types:
@@ -70,7 +88,7 @@ def rollback_class(
                 layer_type,
                 f"it has {layer_type} layers, whose state cannot be cropped to an earlier token",
             )
-    model_class = model_class or causal_lm_class(config)
+    model_class = model_class or language_model_class(config)
     # Stateful models whose configuration does not list its layers (RWKV, xLSTM, ...).
     if model_class is not None and getattr(model_class, "_is_stateful", False):
         return RollbackClass(
@@ -88,16 +106,20 @@ def unsupported_reasons(
     config: PreTrainedConfig, *, model_class: ModelClass | None = None
 ) -> tuple[str, ...]:
     """Return every reason why outrider does not drive this model; empty if it does."""
-    model_class = model_class or causal_lm_class(config)
+    model_class = model_class or language_model_class(config)
     reasons = []
+    is_pair = config.is_encoder_decoder
     if model_class is None:
-        reasons.append(f"model type {config.model_type!r} is not a causal language model")
-    elif _is_bidirectional(config):
+        kind = "an encoder-decoder model of text" if is_pair else "a causal language model"
+        reasons.append(f"model type {config.model_type!r} is not {kind}")
+    elif not is_pair and _is_bidirectional(config):
         reasons.append(f"{model_class.__name__} reads text in both directions (is_decoder=False)")
     rollback = rollback_class(config, model_class=model_class)
     if rollback.kind == "refused" and rollback.reason is not None:
         reasons.append(rollback.reason)
-    if model_class is not None and not getattr(model_class, "_supports_attention_backend", False):
+    # Of encoder-decoders few declare it, and a pass is tried before any work.
+    has_interface = is_pair or getattr(model_class, "_supports_attention_backend", False)
+    if model_class is not None and not has_interface:
         reasons.append(f"{model_class.__name__} does not declare Transformers' attention interface")
     if config.model_type in _LOOPED_MODELS:
         reasons.append(f"{config.model_type} runs the same layers several times for one token")

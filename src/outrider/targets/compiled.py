@@ -13,10 +13,10 @@ from outrider.targets.graph import Pass
 from outrider.targets.kernels import MOST_FEW_ROWS
 from outrider.targets.passes import Passes
 from outrider.targets.work import Span, Work
+from outrider.trees.bits import bit_words
 
 _PROMPT_ROWS = 256  # the states of all layers are held as long as a pass takes
 _RAGGED_ROWS = 16  # pending tokens that may still share a pass with others
-_WORD = 64
 
 
 class CompiledPasses(Passes):
@@ -132,22 +132,7 @@ class _Table:
         self.ids = torch.tensor([tokens])
         self.positions = torch.tensor([positions])
         self.places = torch.tensor(places)
-        self.branches = _words(branches)
-
-
-def _words(branches: Sequence[int]) -> Tensor:
-    """Return sets of nodes [R] as bits of 64-bit words [R, w]."""
-    most = max(branches)
-    if most == 0:
-        return torch.zeros(len(branches), 1, dtype=torch.long)
-    count = -(-most.bit_length() // _WORD)
-    words = [[_signed(bits >> (_WORD * w)) for w in range(count)] for bits in branches]
-    return torch.tensor(words)
-
-
-def _signed(bits: int) -> int:
-    word = bits & ((1 << _WORD) - 1)
-    return word - (1 << _WORD) if word >> (_WORD - 1) else word
+        self.branches = bit_words(branches)
 
 
 def _cut(spans: Sequence[Span], most: int) -> Iterator[list[Span]]:

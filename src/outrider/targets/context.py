@@ -18,7 +18,11 @@ _PASS_DEPENDENT_ROPE = frozenset({"dynamic", "longrope"})
 def usable_positions(config: PreTrainedConfig) -> int:
     """Return the most tokens a sequence of this model can hold, prompt and output together."""
     text_config = config.get_text_config(decoder=True)
-    positions = getattr(text_config, "max_position_embeddings", None) or _UNBOUNDED
+    positions = (
+        getattr(text_config, "max_position_embeddings", None)
+        or getattr(text_config, "max_target_positions", None)  # as Whisper has it
+        or _UNBOUNDED
+    )
     for rope in _rope_parameters(getattr(text_config, "rope_parameters", None)):
         if rope.get("rope_type") in _PASS_DEPENDENT_ROPE:
             original = rope.get("original_max_position_embeddings") or getattr(

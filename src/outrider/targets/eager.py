@@ -9,7 +9,6 @@ each row the bits it has in the reference shape.
 
 from __future__ import annotations
 
-import inspect
 import itertools
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -18,8 +17,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from outrider.targets.attention import AttentionSwitch
 from outrider.targets.cache import KVCache, Placement
+from outrider.targets.calling import ModelCall
 from outrider.targets.features import FeatureTap, side_by_side
 from outrider.targets.layer_range import LayerRange
 from outrider.targets.padded import PaddedPlan
@@ -29,12 +28,13 @@ from outrider.targets.work import Span, Work, adjacent
 
 _PROMPT_ROWS = 512
 _RAGGED_ROWS = 16  # pending tokens that may still share a pass with other sequences
+_MOST_PADDING = 63  # rows behind the end of a sequence that are planned for in its slot
 
 
 class EagerPasses(Passes):
     """Runs the model as it is, its attention replaced for the length of a pass."""
 
-    _bucket = 64  # attention reads keys in whole buckets
+    bucket = 64  # attention reads keys in whole buckets
     _tile = 1  # query rows attention has at least
     _in_order = False  # whether branches meet their keys as the text has them
 
@@ -45,18 +45,20 @@ class EagerPasses(Passes):
         device: torch.device,
         *,
         part: LayerRange | None = None,
+        call: ModelCall | None = None,
     ) -> None:
-        """`part`: the layers to run, all of them if None."""
+        """`part`: the layers to run, all of them if None. `call`: how the model is called, that
+        of a decoder-only one if None.
+        """
         super().__init__(device)
         self._model = model
         self._cache = cache
         self._part = part
-        self._switch = AttentionSwitch(model)
-        self._keeps_logits = "logits_to_keep" in inspect.signature(model.forward).parameters
+        self._call = ModelCall(model) if call is None else call
 
     def over(self, part: LayerRange) -> EagerPasses:
         """Return passes like these over a part of the model."""
-        return EagerPasses(self._model, self._cache, self._device, part=part)
+        return EagerPasses(self._model, self._cache, self._device, part=part, call=self._call)
 
     def run(self, works: Sequence[Work], layers: Sequence[int] = ()) -> None:
         """Long prompts by themselves, chunk by chunk; all that is left in one ragged pass."""
@@ -79,6 +81,9 @@ class EagerPasses(Passes):
 
     def rows(self, counts: Sequence[int]) -> int:
         return len(counts) * max(counts)
+
+    def stored(self, tokens: int) -> int:
+        return -(-(tokens + _MOST_PADDING) // self.bucket) * self.bucket
 
     def _tap(self, layers: Sequence[int]) -> FeatureTap | None:
         return FeatureTap(self._model, layers) if layers else None
@@ -115,11 +120,11 @@ class EagerPasses(Passes):
             starts=tuple(span.start for span in spans),
             width=width,
         )
-        bucket = -(-placement.end // self._bucket) * self._bucket
+        bucket = -(-placement.end // self.bucket) * self.bucket
         self._cache.reserve(0, bucket)
         positions = [span.padded(span.work.positions, width) for span in spans]
         position_ids = torch.tensor(positions, device=self._device)
-        plan = PaddedPlan(
+        plan = self._call.plan(
             self._cache,
             placement,
             bucket,
@@ -147,17 +152,9 @@ class EagerPasses(Passes):
         keep: int | None,
         entering: Tensor | None,
     ) -> Tensor:
-        options = {} if keep is None or not self._keeps_logits else {"logits_to_keep": _last(keep)}
         part = nullcontext() if self._part is None else self._part.on(entering)
-        with self._switch.on(), part, self.timed():
-            logits: Tensor = self._model(
-                input_ids=input_ids,
-                position_ids=position_ids,
-                use_cache=False,
-                outrider_plan=plan,
-                **options,
-            ).logits
-        return logits
+        with self._call.switch.on(), part, self.timed():
+            return self._call.logits(input_ids, position_ids, plan, keep)
 
 
 def _kept(spans: Sequence[Span], width: int) -> int | None:
@@ -169,16 +166,11 @@ def _kept(spans: Sequence[Span], width: int) -> int | None:
     return None if len(spans) > 1 or is_padded else max(1, wanted)
 
 
-def _last(count: int) -> int | Tensor:
-    """Return what Transformers' models take for "the last so many rows": to them, 0 is all."""
-    return count or torch.empty(0, dtype=torch.long)
-
-
 class FixedPasses(EagerPasses):
     """Runs the model in shapes of equal bits only (`numerics="invariant"`)."""
 
     preferred_rows = TILE
-    _bucket = 512
+    bucket = 512
     _tile = TILE
     _in_order = True
     _prompt_rows = 64
@@ -192,18 +184,25 @@ class FixedPasses(EagerPasses):
         *,
         part: LayerRange | None = None,
         proof: ShapeProof | None = None,
+        call: ModelCall | None = None,
     ) -> None:
         """`target`, which these passes belong to, is where shapes are tried.
 
         What is proven of all layers, for their products and their attention, holds for a `part`.
         """
-        super().__init__(model, cache, device, part=part)
+        super().__init__(model, cache, device, part=part, call=call)
         self._target = target
         self._proof = ShapeProof() if proof is None else proof
 
     def over(self, part: LayerRange) -> FixedPasses:
         return FixedPasses(
-            self._model, self._cache, self._device, self._target, part=part, proof=self._proof
+            self._model,
+            self._cache,
+            self._device,
+            self._target,
+            part=part,
+            proof=self._proof,
+            call=self._call,
         )
 
     def run(self, works: Sequence[Work], layers: Sequence[int] = ()) -> None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from outrider.bundled import bundled_head
 from outrider.checkpoints.inspection import HeadReport, inspect_head
 from outrider.checkpoints.read import holds_native
-from outrider.drafters.spec import TRAINED, parse_spec
-from outrider.drafters.vocabulary import VocabularyMatch, compare_vocabularies
-from outrider.errors import UnsupportedModelError, VocabularyMismatchError
+from outrider.drafters.spec import TRAINED, Way, parse_spec
+from outrider.drafters.translation import Overlap, Translation, relate
+from outrider.drafters.vocabulary import VocabularyMatch
+from outrider.errors import OptionError, UnsupportedModelError, VocabularyMismatchError
 from outrider.targets.capabilities import (
     RollbackClass,
     rollback_class,
@@ -56,6 +57,9 @@ class ModelReport:
     rollback: RollbackClass
     unsupported: tuple[str, ...]
     """Every reason why outrider does not drive this model; empty if it does."""
+    has_encoder: bool = False
+    """Whether an encoder reads the prompt; `layers` and caches are then those of the decoder, and
+    `kv_bytes_per_token` what a token takes of either."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +67,8 @@ class PairReport:
     """A target, the drafter asked for, and how they fit.
 
     `drafter_kind` is the word before the colon of the drafter's spec; only a whole draft model has
-    a `drafter` report, a `vocabulary` comparison (or a `vocabulary_problem`) and a `size_ratio`,
+    a `drafter` report, a `vocabulary` comparison (or an `overlap` of one that has other ids, or a
+    `vocabulary_problem`) and a `size_ratio`,
     and only a trained head, or a draft model that shares the target's embeddings, a `head` report.
     """
 
@@ -71,6 +76,7 @@ class PairReport:
     drafter_kind: str
     drafter: ModelReport | None = None
     vocabulary: VocabularyMatch | None = None
+    overlap: Overlap | None = None
     vocabulary_problem: str | None = None
     head: HeadReport | None = None
 
@@ -115,6 +121,9 @@ class PairReport:
         reasons = [f"target: {reason}" for reason in self.target.unsupported]
         if self.drafter is not None:
             reasons += [f"drafter: {reason}" for reason in self.drafter.unsupported]
+            if self.drafter.has_encoder != self.target.has_encoder:
+                with_one = "target" if self.target.has_encoder else "drafter"
+                reasons.append(f"the {with_one} alone has an encoder: they read different things")
         if self.vocabulary_problem is not None:
             reasons.append(self.vocabulary_problem)
         if self.head is not None and self.head.problem is not None:
@@ -155,13 +164,26 @@ def inspect_pair(
         head = inspect_head(path, TRAINED[kind], target, config)
         return PairReport(target_report, kind, head=head)
     draft_report, draft_tokenizer = _inspect_model(path, wanted, trust_remote_code)
+    tokenizers = (target_tokenizer, draft_tokenizer)
+    pair = PairReport(target_report, kind, draft_report)
+    return _with_vocabularies(pair, tokenizers, drafter_spec.way)
+
+
+def _with_vocabularies(
+    pair: PairReport,
+    tokenizers: tuple[PreTrainedTokenizerBase, PreTrainedTokenizerBase],
+    way: Way | None,
+) -> PairReport:
+    """Add to the report of a draft model what its token ids are to the target."""
+    assert pair.drafter is not None
     try:
-        match = compare_vocabularies(
-            target_tokenizer, draft_tokenizer, target_report.rows, draft_report.rows
-        )
-    except VocabularyMismatchError as error:
-        return PairReport(target_report, kind, draft_report, vocabulary_problem=str(error))
-    return PairReport(target_report, kind, draft_report, match)
+        found = relate(*tokenizers, pair.target.rows, pair.drafter.rows, way)
+        if not isinstance(found, Translation):
+            return replace(pair, vocabulary=found)
+        overlap = found.overlap
+        return replace(pair, overlap=replace(overlap, ways=found.ways(way)))
+    except (VocabularyMismatchError, OptionError) as error:
+        return replace(pair, vocabulary_problem=str(error))
 
 
 def _inspect_model(
@@ -181,7 +203,10 @@ def _inspect_model(
         spec=spec,
         model_type=config.model_type,
         model_class=None if model_class is None else model_class.__name__,
-        layers=getattr(text_config, "num_hidden_layers", None),
+        layers=(
+            getattr(text_config, "num_decoder_layers", None)  # as T5 has it
+            or getattr(text_config, "num_hidden_layers", None)
+        ),
         parameters=None if skeleton is None else count_parameters(skeleton),
         dtype=_form(source, dtype),
         weight_bytes=_weight_bytes(source, config, skeleton, dtype),
@@ -194,6 +219,7 @@ def _inspect_model(
         vocabulary=len(tokenizer),
         rollback=rollback_class(config, model_class=model_class),
         unsupported=unsupported,
+        has_encoder=bool(config.is_encoder_decoder),
     )
     return report, tokenizer
 

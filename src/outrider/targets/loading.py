@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
     from outrider.targets.devices import Dtype
+    from outrider.targets.gguf import GgufFile
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,6 +33,8 @@ class LoadedModel:
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase | None
     name: str
+    gguf: GgufFile | None = None
+    """The file its weights were expanded from, exactly, if compiled passes may read them there."""
 
 
 def load_model(
@@ -80,7 +83,13 @@ def load_model(
         trust_remote_code=trust_remote_code,
     )
     require_supported(model.config, name=spec, model_class=type(model))
-    return LoadedModel(model, tokenizer, spec)
+    return LoadedModel(model, tokenizer, spec, _file_of(source, model))
+
+
+def _file_of(source: Source, model: PreTrainedModel) -> GgufFile | None:
+    """Return the GGUF file whose blocks stand for the very weights of a model, if there is one."""
+    is_exact = source.quantization is None and str(model.dtype) == "torch.float32"
+    return source.gguf if is_exact else None
 
 
 def load_tokenizer(spec: str, *, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:

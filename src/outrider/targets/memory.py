@@ -34,10 +34,13 @@ class MemoryPlan:
     held: int = 0
     """Bytes of that cache which are there already."""
 
+    inputs: int = 0
+    """Bytes still to be found for what an encoder makes of inputs."""
+
     @property
     def needed(self) -> int:
-        """Bytes of cache and logits that are still to be found."""
-        return self.cache - self.held + self.logits
+        """Bytes of cache, inputs and logits that are still to be found."""
+        return self.cache - self.held + self.inputs + self.logits
 
 
 def plan_memory(
@@ -48,11 +51,12 @@ def plan_memory(
     rows: int,
     kv_bytes_per_token: int,
     held: int = 0,
+    inputs: int = 0,
 ) -> MemoryPlan:
     """Plan the memory of `sequences` caches of `tokens` tokens and a pass of `rows` rows.
 
-    Of the caches `held` bytes are there already. Logits count twice, as the model gives them and
-    in the float32 they are sampled in.
+    Of the caches `held` bytes are there already; `inputs` are those that an encoder reads. Logits
+    count twice, as the model gives them and in the float32 they are sampled in.
     """
     vocab_size = model.config.get_text_config(decoder=True).vocab_size
     loaded = [t for t in (*model.parameters(), *model.buffers()) if t.device.type != "meta"]
@@ -66,6 +70,7 @@ def plan_memory(
         tokens=tokens,
         rows=rows,
         held=held,
+        inputs=inputs,
     )
 
 
@@ -75,6 +80,7 @@ def require_fits(plan: MemoryPlan) -> None:
         return
     per_token = plan.cache / max(1, plan.sequences * plan.tokens)
     held = f", of which {bytes_in_words(plan.held)} are held," if plan.held else ""
+    held += f" {bytes_in_words(plan.inputs)} for what is read," if plan.inputs else ""
     raise OptionError(
         f"the request needs {bytes_in_words(plan.cache)} of cache "
         f"({_counted(plan.sequences, 'sequence')} of {_counted(plan.tokens, 'token')} at "

@@ -59,7 +59,7 @@ class PaddedPlan:
         self._written.add(layer)
         keys, values = self.cache.write(layer, key, value, self.placement, self.bucket)
         query = functional.pad(query, (0, 0, 0, self.fill)) if self.fill else query
-        bias = self.bias(window, query.shape[1] // keys.shape[1], query)
+        bias = self.layer_bias(layer, window, query.shape[1] // keys.shape[1], query)
         mixed = folded_attention(query, keys, values, bias, scale, softcap)
         if self._in_order:
             # The whole tile again for each such row: its bits may depend on the shape.
@@ -69,6 +69,10 @@ class PaddedPlan:
                 mixed[:, :, row] = again[:, :, row]
         return mixed[:, :, : self.placement.width].transpose(1, 2).contiguous()
 
+    def layer_bias(self, layer: int, window: int | None, groups: int, like: Tensor) -> Tensor:
+        """Return what is added to the scores of a layer: `bias`, the same for all of them."""
+        return self.bias(window, groups, like)
+
     def bias(self, window: int | None, groups: int, like: Tensor) -> Tensor:
         """Return the additive mask [B, 1, groups * (W + fill), bucket]: 0 to look, -inf not to.
 
@@ -77,15 +81,19 @@ class PaddedPlan:
         """
         key = (window, groups, like.device, like.dtype)
         if key not in self._biases:
-            visible, key_positions = self._visibility()
+            visible, _ = self._visibility()
             if window is not None:
-                distance = self._positions[:, :, None] - key_positions[:, None, :]
-                visible = visible & (distance < window)
+                visible = visible & (self.distances() < window)
             bias = torch.zeros(visible.shape, dtype=like.dtype, device=visible.device)
             bias.masked_fill_(~visible, float("-inf"))
             bias = functional.pad(bias, (0, 0, 0, self.fill))
             self._biases[key] = bias.repeat(1, groups, 1)[:, None].to(like.device)
         return self._biases[key]
+
+    def distances(self) -> Tensor:
+        """Return how many positions each key lies before each row [B, W, bucket]."""
+        _, key_positions = self._visibility()
+        return self._positions[:, :, None] - key_positions[:, None, :]
 
     def _rows_out_of_order(self) -> list[tuple[int, Tensor]]:
         """Return the rows that see tokens stored elsewhere than the text has them.

@@ -47,6 +47,10 @@ class Passes(ABC):
     def rows(self, counts: Sequence[int]) -> int:
         """Return the rows computed for a pass over sequences of so many rows each."""
 
+    def stored(self, tokens: int) -> int:
+        """Return how far into a slot passes reach whose sequence holds at most so many tokens."""
+        return tokens
+
     @contextmanager
     def timed(self) -> Iterator[None]:
         """Add the time of the body, all that the device does in it included, to `seconds`."""

@@ -6,7 +6,11 @@ from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 from outrider.errors import LoadError
-from outrider.targets.capabilities import brings_its_own_class, causal_lm_class
+from outrider.targets.capabilities import (
+    auto_class,
+    brings_its_own_class,
+    language_model_class,
+)
 from outrider.targets.quiet import quiet_transformers
 
 if TYPE_CHECKING:
@@ -17,17 +21,16 @@ if TYPE_CHECKING:
 def build_skeleton(
     config: PreTrainedConfig, name: str, *, trust_remote_code: bool
 ) -> PreTrainedModel | None:
-    """Build the model with shapes and no storage; None if Transformers has no such causal model.
+    """Build the model with shapes and no storage; None if Transformers has no such language model.
 
     Raises LoadError for a configuration no model can be built from.
     """
     import torch
-    from transformers import AutoModelForCausalLM
 
     is_trusted = trust_remote_code and brings_its_own_class(config)
-    if causal_lm_class(config) is None and not is_trusted:
+    if language_model_class(config) is None and not is_trusted:
         return None
-    from_config: Any = AutoModelForCausalLM.from_config
+    from_config: Any = auto_class(config).from_config
     try:
         with quiet_transformers(), torch.device("meta"):
             # Only shapes matter; without storage, experts compute in bfloat16 alone.
@@ -57,8 +60,12 @@ def kv_bytes_per_token(skeleton: PreTrainedModel, dtype: torch.dtype) -> int | N
     run: Any = skeleton
     try:
         with quiet_transformers():
-            output = run(torch.zeros(1, 1, dtype=torch.long, device="meta"), use_cache=True)
-            layers = output.past_key_values.layers
+            token = torch.zeros(1, 1, dtype=torch.long, device="meta")
+            is_pair = skeleton.config.is_encoder_decoder
+            options = {"decoder_input_ids": token} if is_pair else {}
+            output = run(token, use_cache=True, **options)
+            cache = output.past_key_values
+            layers = (cache.self_attention_cache if is_pair else cache).layers
     except RuntimeError:  # the model asks for a value, and there are none
         return None
     numbers = 0

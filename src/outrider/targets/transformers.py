@@ -7,7 +7,7 @@ How rows get through the model is the business of its passes: eager or compiled,
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from transformers import PreTrainedModel
@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 from outrider.errors import CompilerError, OptionError, UnsupportedModelError
 from outrider.targets.agreement import difference, most_difference
 from outrider.targets.base import Rows, ScoredRows
+from outrider.targets.blocks import Blocks
 from outrider.targets.cache import KVCache
 from outrider.targets.capabilities import require_supported
 from outrider.targets.compiled import CompiledPasses
@@ -22,6 +23,8 @@ from outrider.targets.context import usable_positions
 from outrider.targets.eager import EagerPasses, FixedPasses
 from outrider.targets.early_exit import EarlyExit, require_same_rows
 from outrider.targets.features import FeatureTap, decoder_layers
+from outrider.targets.free_memory import available_memory
+from outrider.targets.gguf import GgufFile
 from outrider.targets.graph import Pass, compiled_pass, find_pass
 from outrider.targets.graphed import GraphedPasses, can_be_graphed
 from outrider.targets.layer_range import LayerRange
@@ -33,6 +36,9 @@ from outrider.targets.work import CachedSequence, Work
 from outrider.types import DraftTree, Numerics
 
 _LOGGER = logging.getLogger("outrider")
+
+_SPARE_SHARE = 8
+"""Of the memory that is free, one part in so many may go to slots not asked for yet."""
 
 _TRIED_SHAPES = ((1, 1), (1, 4), (2, 1), (2, 4), (2, 8))
 """Sequences, and rows of each, in which a compiled pass must give a row the bits it has alone:
@@ -48,6 +54,7 @@ class TransformersTarget(ShapedTarget):
     """
 
     scores_prompts = True
+    is_encoder_decoder = False
 
     def __init__(
         self,
@@ -55,12 +62,17 @@ class TransformersTarget(ShapedTarget):
         *,
         numerics: Numerics = "fast",
         compile: bool | None = False,
+        gguf: GgufFile | None = None,
     ) -> None:
         """`compile`: True compiles the passes if need be, and stays eager, with a line that says
         so, where that cannot be done; None uses what was compiled before, if anything was.
+        `gguf`: the file whose blocks stand for the model's very weights; compiled passes read them.
         """
         name = type(model).__name__
         require_supported(model.config, name=name, model_class=type(model))
+        if model.config.is_encoder_decoder != self.is_encoder_decoder:
+            kind = "an" if model.config.is_encoder_decoder else "no"
+            raise UnsupportedModelError(f"{name} is {kind} encoder-decoder model")
         if numerics == "invariant" and _has_experts(model):
             raise UnsupportedModelError(
                 f"{name} routes rows to experts, so the shape of its passes depends on all rows: "
@@ -78,6 +90,8 @@ class TransformersTarget(ShapedTarget):
         self._passes: Passes = self._eager_passes()
         self._probe()
         self._must_compile = compile is True
+        self._gguf = gguf
+        self._blocks: Mapping[str, Blocks] | None = None
         self.is_compiled = compile is not False and self._use_compiled(must=self._must_compile)
         self.preferred_rows = self._passes.preferred_rows
 
@@ -119,6 +133,11 @@ class TransformersTarget(ShapedTarget):
             _LOGGER.warning("passes run eagerly: %s", error)
             self._passes = eager
         return self._passes is graphed and graphed.is_graphed
+
+    @property
+    def reads_blocks(self) -> bool:
+        """Whether passes read weights as the blocks of a GGUF file."""
+        return self.is_compiled and bool(self._blocks)
 
     @property
     def cache_bytes(self) -> int:
@@ -177,15 +196,19 @@ class TransformersTarget(ShapedTarget):
 
     def _compiled_pass(self, must: bool, part: LayerRange | None = None) -> Pass | None:
         """Return a compiled pass: made now if it `must` be, else only if it exists."""
+        if self._blocks is None:
+            found = self._gguf and self._gguf.blocks(make=must)
+            self._blocks = found or {}
         if must:
-            return compiled_pass(self.model, self._cache, part)
-        return find_pass(self.model, part)
+            return compiled_pass(self.model, self._blocks, self._cache, part)
+        return find_pass(self.model, self._blocks, part)
 
     # -- the contract ---------------------------------------------------------------------------
 
-    def require_room(self, sequences: int, tokens: int, rows: int) -> None:
-        wanted = len(self._sequences) + sequences
-        if self._cache.holds(wanted, tokens):
+    def require_room(self, sequences: int, tokens: int, rows: int, input_tokens: int = 0) -> None:
+        wanted, tokens = len(self._sequences) + sequences, self._passes.stored(tokens)
+        input_bytes = self._input_bytes(wanted, input_tokens)
+        if self._cache.holds(wanted, tokens) and not input_bytes:
             return
         slots, length = self._cache.size_for(wanted, tokens)
         plan = plan_memory(
@@ -195,14 +218,22 @@ class TransformersTarget(ShapedTarget):
             rows=rows,
             kv_bytes_per_token=self._cache.bytes_per_token,
             held=self._cache.num_bytes,
+            inputs=input_bytes,
         )
         require_fits(plan)
+
+    def _input_bytes(self, sequences: int, input_tokens: int) -> int:
+        """Return the bytes that inputs still need; a decoder-only model has none."""
+        return 0
 
     def open(self, max_tokens: int) -> int:
         handle = self._next_handle
         self._next_handle += 1
-        slot = len(self._sequences)
-        self._cache.reserve(slot + 1, max_tokens)
+        slot, tokens = len(self._sequences), self._passes.stored(max_tokens)
+        spare = 0
+        if not self._cache.holds(slot + 1, tokens):
+            spare = available_memory(self.device) // _SPARE_SHARE
+        self._cache.reserve(slot + 1, tokens, spare_bytes=spare)
         self._cache.clear(slot)
         self._sequences[handle] = CachedSequence(slot)
         return handle
@@ -282,10 +313,9 @@ class TransformersTarget(ShapedTarget):
         """Compare a pass with the model's own answer, and learn the width of its logits."""
         name = type(self.model).__name__
         tokens = [token % self.model.config.get_text_config().vocab_size for token in range(5, 12)]
-        inputs = torch.tensor([tokens], device=self.device)
-        sequence = self.open(len(tokens))
+        sequence = self.open_trial(len(tokens))
         try:
-            expected = self.model(input_ids=inputs, use_cache=False).logits[0, 3:]
+            expected = self._own_logits(torch.tensor([tokens], device=self.device))[0, 3:]
             self.vocab_size = int(expected.shape[-1])
             self.score([Rows(sequence, tuple(tokens[:3]))])
             self.commit(sequence, ())
@@ -302,6 +332,11 @@ class TransformersTarget(ShapedTarget):
                 f"{name} gives other logits through outrider's cache than by itself "
                 f"(relative difference {apart:.1e}): its attention has a feature not known"
             )
+
+    def _own_logits(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Return what the model says by itself [1, tokens, V] after each of some tokens."""
+        logits: torch.Tensor = self.model(input_ids=tokens, use_cache=False).logits
+        return logits
 
 
 def _joined(parts: Sequence[torch.Tensor]) -> torch.Tensor:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from outrider.errors import LoadError, OptionError, OutriderError
+from outrider.targets.capabilities import auto_class
 from outrider.targets.free_memory import available_memory
 from outrider.targets.memory import require_room
 from outrider.targets.offload import Spread
@@ -183,9 +184,7 @@ def _require_all_at_once(source: Source, skeleton: PreTrainedModel, dtype: torch
 def _read_model(
     source: Source, config: PreTrainedConfig, dtype: torch.dtype | None, options: dict[str, Any]
 ) -> PreTrainedModel:
-    from transformers import AutoModelForCausalLM
-
-    from_pretrained: Any = AutoModelForCausalLM.from_pretrained
+    from_pretrained: Any = auto_class(config).from_pretrained
     method = quantization_method(config)
     quantised = "" if method is None else f", quantised with {method}"
     with one_line(f"cannot load the weights of {source.spec}{quantised}"):

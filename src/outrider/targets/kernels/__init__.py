@@ -1,7 +1,8 @@
 """Operators of our own for the CPU, built once a machine with its C++ compiler.
 
 `outrider::linear` and `outrider::attention` read weights and keys as they lie, each once a pass,
-and give a row the same bits whatever else is in the pass. Sources lie beside this file.
+and give a row the same bits whatever else is in the pass. A library of its own has the operators
+of drafters, which round as they like. Sources lie beside this file.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ from outrider.errors import CompilerError
 from outrider.targets.diskcache import cached_folder
 
 _FOLDER = Path(__file__).parent
-_SOURCES = ("kernels.cpp", "attention.h", "product.h", "lanes.h")
+_SOURCES = ("kernels.cpp", "attention.h", "blocks.h", "product.h", "lanes.h")
 # Without -ffp-contract=off a compiler fuses some products with sums and others not, as it likes.
 _OPTIONS = (
     *("-O3", "-march=native", "-ffp-contract=off", "-std=c++20", "-fopenmp", "-fPIC", "-shared"),
 )
+_DRAFTING_SOURCES = ("drafting.cpp", "whole.h", "attention.h", "blocks.h", "product.h", "lanes.h")
 _LIBRARY = "kernels.so"
 MOST_FEW_ROWS = 63
 """Rows up to which `outrider::linear` uses its own product, whose rows keep their bits."""
@@ -37,31 +39,25 @@ def machine_digest() -> str:
 
     Raises CompilerError where there is no compiler that works.
     """
-    digest = hashlib.sha256(torch.__version__.encode())
-    digest.update(" ".join(_OPTIONS).encode())
-    for name in _SOURCES:
-        digest.update((_FOLDER / name).read_bytes())
-    # The macros name the compiler's release and every instruction set it may use here.
-    command = [compiler(), "-march=native", "-dM", "-E", "-x", "c++", os.devnull]
-    digest.update(_run(command))
-    return digest.hexdigest()
+    return _digest(_SOURCES)
 
 
 @functools.cache
 def load_kernels() -> None:
-    """Make `torch.ops.outrider.linear` and `.attention` available; builds them the first time.
+    """Make `torch.ops.outrider.linear` and the others available; builds them the first time.
 
     Raises CompilerError where they cannot be built.
     """
-    entry = cached_folder(f"kernels-{machine_digest()[:16]}", _build)
-    load: Callable[[str], None] = torch.ops.load_library
-    try:
-        load(str(entry / _LIBRARY))
-    except (OSError, RuntimeError) as error:
-        reason = " ".join(str(error).split())[:300]
-        raise CompilerError(f"the kernels in {entry} do not load: {reason}") from error
+    _load("kernels", _SOURCES[0], machine_digest())
     torch.library.register_fake("outrider::linear", _linear_shape)
+    torch.library.register_fake("outrider::linears", _linears_shapes)
     torch.library.register_fake("outrider::attention", _attention_shape)
+
+
+@functools.cache
+def load_drafting_kernels() -> None:
+    """Make `torch.ops.outrider.draft_layer`, `.normed` and `.whole_linear` available likewise."""
+    _load("drafting", _DRAFTING_SOURCES[0], _digest(_DRAFTING_SOURCES))
 
 
 def compiler() -> str:
@@ -72,12 +68,33 @@ def compiler() -> str:
     raise CompilerError("no C++ compiler was found (g++ or clang++, or set CXX)")
 
 
-def _build(folder: Path) -> None:
+def _digest(sources: tuple[str, ...]) -> str:
+    digest = hashlib.sha256(torch.__version__.encode())
+    digest.update(" ".join(_OPTIONS).encode())
+    for name in sources:
+        digest.update((_FOLDER / name).read_bytes())
+    # The macros name the compiler's release and every instruction set it may use here.
+    command = [compiler(), "-march=native", "-dM", "-E", "-x", "c++", os.devnull]
+    digest.update(_run(command))
+    return digest.hexdigest()
+
+
+def _load(name: str, source: str, digest: str) -> None:
+    entry = cached_folder(f"{name}-{digest[:16]}", functools.partial(_build, source))
+    load: Callable[[str], None] = torch.ops.load_library
+    try:
+        load(str(entry / _LIBRARY))
+    except (OSError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise CompilerError(f"the kernels in {entry} do not load: {reason}") from error
+
+
+def _build(source: str, folder: Path) -> None:
     installed = Path(torch.__file__).parent
     include = installed / "include"
     command = [compiler(), *_OPTIONS, f"-I{include}", f"-I{include / 'torch/csrc/api/include'}"]
     # torch brings its own OpenMP, already loaded: a second one would start threads of its own.
-    command += [str(_FOLDER / "kernels.cpp"), "-o", str(folder / _LIBRARY)]
+    command += [str(_FOLDER / source), "-o", str(folder / _LIBRARY)]
     command += [f"-L{installed / 'lib'}", "-lc10", "-ltorch_cpu"]
     _run(command)
 
@@ -93,8 +110,17 @@ def _run(command: list[str]) -> bytes:
         raise CompilerError(f"{command[0]} failed: {reason.strip()[:300]}") from error
 
 
-def _linear_shape(x: Tensor, weight: Tensor, scale: Tensor | None, bias: Tensor | None) -> Tensor:
+def _linear_shape(
+    x: Tensor, weight: Tensor, scale: Tensor | None, bias: Tensor | None, kind: str = ""
+) -> Tensor:
     return x.new_empty(*x.shape[:-1], weight.shape[0])
+
+
+def _linears_shapes(
+    x: Tensor, parts: list[Tensor], is_scaled: bool, is_biased: bool, kind: str = ""
+) -> list[Tensor]:
+    weights = parts[: len(parts) // (1 + is_scaled + is_biased)]
+    return [x.new_empty(*x.shape[:-1], weight.shape[0]) for weight in weights]
 
 
 def _attention_shape(

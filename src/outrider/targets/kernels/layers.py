@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
-from outrider.targets.int8 import quantize_rows
-from outrider.targets.kernels import load_kernels
+from outrider.targets.int8 import Int8Linear, quantize_rows
+from outrider.targets.kernels import load_drafting_kernels, load_kernels
+
+_COLUMNS = 16
+_TOGETHER = 4
+_OFFSET = 128
+"""How `whole.h` stores weights: columns in a block, neighbours in depth, what is added to each."""
 
 
 class KernelLinear(nn.Module):
@@ -32,12 +40,67 @@ class KernelLinear(nn.Module):
         return y
 
 
-def use_kernels(module: nn.Module) -> None:
-    """Put `KernelLinear` in the place of every linear layer of a module.
+class WholeLinear(nn.Module):
+    """A linear layer for drafters, whose rows are rounded to eight bits like its weights.
+
+    Several layers that read the same rows are one, their outputs side by side. A row's bits depend
+    on nothing else in the call, on any processor. Raises CompilerError where the kernels cannot be
+    built.
+    """
+
+    weight: Tensor
+    """[blocks, in / 4, 16, 4] uint8, as `whole.h` has it."""
+    scale: Tensor
+    offset: Tensor
+
+    def __init__(self, *layers: nn.Linear | Int8Linear) -> None:
+        super().__init__()
+        load_drafting_kernels()
+        weights, scales = zip(*map(_whole_numbers, layers), strict=True)
+        self.register_buffer("weight", _blocks(torch.cat(weights)))
+        self.register_buffer("scale", torch.cat(scales))
+        self.register_buffer("offset", torch.cat([_offset(layer) for layer in layers]))
+
+    @property
+    def parts(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Weight, scale and offset, as operators take them."""
+        return self.weight, self.scale, self.offset
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the outputs [..., out] for inputs [..., in]."""
+        rows = x.float().contiguous()
+        y: Tensor = torch.ops.outrider.whole_linear(rows, self.weight, self.scale, self.offset)
+        return y.to(x.dtype)
+
+
+def use_kernels(module: nn.Module, kernel: Callable[[nn.Linear], nn.Module] = KernelLinear) -> None:
+    """Put a layer by our kernels in the place of every linear layer of a module.
 
     What the module gives is a little different afterwards: for drafters, whose outputs are guesses.
     """
     for parent in list(module.modules()):
         for name, child in parent.named_children():
             if isinstance(child, nn.Linear):
-                setattr(parent, name, KernelLinear(child))
+                setattr(parent, name, kernel(child))
+
+
+def _whole_numbers(layer: nn.Linear | Int8Linear) -> tuple[Tensor, Tensor]:
+    """Return a layer's weights as int8 [out, in], and their scales [out] in float32."""
+    if isinstance(layer, Int8Linear):
+        return layer.weight, layer.scale.float()
+    return quantize_rows(layer.weight.detach().float())
+
+
+def _offset(layer: nn.Linear | Int8Linear) -> Tensor:
+    if layer.bias is None:
+        return torch.zeros(layer.out_features, device=layer.weight.device)
+    return layer.bias.detach().float()
+
+
+def _blocks(weight: Tensor) -> Tensor:
+    """Return int8 weights [out, in] as they are stored, filled up to whole blocks."""
+    columns, depth = weight.shape
+    filled = functional.pad(weight, (0, -depth % _TOGETHER, 0, -columns % _COLUMNS))
+    raised = (filled.short() + _OFFSET).to(torch.uint8)
+    blocks = raised.reshape(-(-columns // _COLUMNS), _COLUMNS, -(-depth // _TOGETHER), _TOGETHER)
+    return blocks.transpose(1, 2).contiguous()
