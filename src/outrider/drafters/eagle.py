@@ -35,6 +35,7 @@ class EagleState:
 
     sampler: DraftSampler
     tokens: list[int]
+    has_grammar: bool = False
     unread: list[Tensor] = field(default_factory=list)
     drawn: DraftTree = NO_DRAFT
     """The last draft, if it was drawn."""
@@ -42,16 +43,16 @@ class EagleState:
 
 
 class _Draft:
-    """A request's tree while it grows, and what the head has made of its nodes."""
+    """A request's tree while it grows, and where the head has its nodes."""
 
-    def __init__(self, state: EagleState, growth: Growing, depth: int, hidden: Tensor) -> None:
-        """`hidden` [H] is the state that the first level goes on from."""
+    def __init__(self, state: EagleState, growth: Growing, depth: int, row: int) -> None:
+        """`row` is that of the state which the first level goes on from, in the pass before."""
         self.state = state
         self.growth = growth
         self._depth = depth
         self._committed = state.cache.length
-        self._hidden = {ROOT: hidden}
-        self._rows: dict[int, int] = {}  # of the cache, by node
+        self._rows = {ROOT: row}  # of the latest pass, by node
+        self._branches = {ROOT: 0}  # by node: itself and its ancestors, as bits
 
     @property
     def is_growing(self) -> bool:
@@ -62,38 +63,43 @@ class _Draft:
     def add_candidates(self, logits: Tensor, ids: Tensor | None) -> None:
         """Grow by a level, from the logits [F, D] after each node of the frontier."""
         growth, state = self.growth, self.state
-        positions = [len(state.tokens) + growth.depth(node) for node in growth.frontier]
-        found = state.sampler.candidates(logits, positions, max(growth.counts), ids, growth.paths())
+        # All of a level are as deep as one another.
+        position = len(state.tokens) + growth.depth(growth.frontier[0])
+        paths = growth.paths() if state.has_grammar else None
+        positions = [position] * len(growth.frontier)
+        found = state.sampler.candidates(logits, positions, max(growth.counts), ids, paths)
         growth.add(found.tokens, found.chances, found.q)
 
-    def pairs(self) -> tuple[list[int], list[Tensor], list[int]]:
-        """Return the tokens of the frontier, the states they follow, and their positions."""
-        growth, root = self.growth, len(self.state.tokens) - 2
-        frontier = growth.frontier
-        return (
-            [growth.tokens[node] for node in frontier],
-            [self._hidden[growth.parents[node]] for node in frontier],
-            [root + growth.depth(node) for node in frontier],
-        )
-
-    def rows(self) -> HeadRows:
-        """Return the rows of the frontier, which see the committed ones and their ancestors."""
-        frontier, cache = self.growth.frontier, self.state.cache
-        self._rows |= {node: cache.length + place for place, node in enumerate(frontier)}
-        seen = torch.zeros(len(frontier), cache.length + len(frontier), dtype=torch.bool)
-        seen[:, : self._committed] = True
-        for place, node in enumerate(frontier):
-            seen[place, [self._rows[above] for above in self.growth.path(node)]] = True
-        return HeadRows(cache, len(frontier), seen)
-
-    def keep(self, hidden: Tensor) -> None:
-        """Take note of the states [F, H] that the head gives after the frontier."""
-        self._hidden |= dict(zip(self.growth.frontier, hidden, strict=True))
+    def put_into(self, level: _Level) -> None:
+        """Add the frontier to a level that the head is to read."""
+        growth, cache, frontier = self.growth, self.state.cache, self.growth.frontier
+        parents = [growth.parents[node] for node in frontier]
+        position = len(self.state.tokens) - 2 + growth.depth(frontier[0])
+        stored = cache.length - self._committed
+        branches = [self._branches[above] | 1 << stored + i for i, above in enumerate(parents)]
+        first = len(level.tokens)
+        level.tokens += [growth.tokens[node] for node in frontier]
+        level.followed += [self._rows[above] for above in parents]
+        level.positions += [position] * len(frontier)
+        level.parts.append(HeadRows(cache, len(frontier), self._committed, branches))
+        self._rows = {node: first + i for i, node in enumerate(frontier)}
+        self._branches |= zip(frontier, branches, strict=True)
 
     def finish(self, budget: int) -> DraftTree:
         """Return the draft, and leave the cache as it was before."""
         self.state.cache.crop(self._committed)
         return self.growth.tree(budget)
+
+
+@dataclass(slots=True)
+class _Level:
+    """What the head reads in one pass: the frontiers of several drafts, one below the other."""
+
+    tokens: list[int] = field(default_factory=list)
+    followed: list[int] = field(default_factory=list)
+    """Row of the state, in the pass before, that each token goes on from."""
+    positions: list[int] = field(default_factory=list)
+    parts: list[HeadRows] = field(default_factory=list)
 
 
 class EagleDrafter(Drafter[EagleState]):
@@ -132,13 +138,14 @@ class EagleDrafter(Drafter[EagleState]):
         self._ranks = RankRecord(width)
         self._ids = head.target_ids
         self._most = head.config.max_position_embeddings
-        self._dtype = next(head.parameters()).dtype  # the target's may be another
+        self._dtype = head.dtype  # the target's may be another
 
     def steps(self, budget: int) -> int:
         return depth_for(budget) if self.drafts_trees else budget
 
     def begin(self, request: DraftRequest) -> EagleState:
-        return EagleState(request.sampler, list(request.prompt_ids))
+        has_grammar = request.grammar is not None
+        return EagleState(request.sampler, list(request.prompt_ids), has_grammar)
 
     @torch.inference_mode()
     def propose(self, states: Sequence[EagleState], budgets: Sequence[int]) -> list[DraftTree]:
@@ -150,14 +157,15 @@ class EagleDrafter(Drafter[EagleState]):
         trees = [NO_DRAFT] * len(states)
         if not asked:
             return trees
-        read = self._read([states[i] for i in asked])
+        output = self._read([states[i] for i in asked])
         drafts = [
-            _Draft(states[i], self._growth(states[i], budgets[i], depths[i]), depths[i], hidden)
-            for i, hidden in zip(asked, read.state, strict=True)
+            _Draft(states[i], self._growth(states[i], budgets[i], depths[i]), depths[i], row)
+            for row, i in enumerate(asked)
         ]
-        self._add_level(drafts, read.output)
+        self._add_level(drafts, output.output)
         while growing := [draft for draft in drafts if draft.is_growing]:
-            self._add_level(growing, self._step(growing))
+            output = self._step(growing, output.state)
+            self._add_level(growing, output.output)
         for i, draft in zip(asked, drafts, strict=True):
             trees[i] = draft.finish(budgets[i])
             states[i].drawn = trees[i] if trees[i].q is not None else NO_DRAFT
@@ -203,22 +211,14 @@ class EagleDrafter(Drafter[EagleState]):
         rows = [HeadRows(span.state.cache, len(span.features)) for span in spans]
         return self._run(tokens, self._head.fuse(features.to(self._dtype)), positions, rows)
 
-    def _step(self, drafts: Sequence[_Draft]) -> Tensor:
-        """Let the head read the frontiers of all drafts; returns its outputs [F, H] after them."""
-        tokens: list[int] = []
-        hidden: list[Tensor] = []
-        positions: list[int] = []
+    def _step(self, drafts: Sequence[_Draft], states: Tensor) -> EagleOutput:
+        """Let the head read the frontiers of all drafts, going on from the states it gave last."""
+        level = _Level()
         for draft in drafts:
-            drafted, followed, places = draft.pairs()
-            tokens += drafted
-            hidden += followed
-            positions += places
-        rows = [draft.rows() for draft in drafts]
-        output = self._run(tokens, torch.stack(hidden), positions, rows)
-        sizes = [part.count for part in rows]
-        for draft, states in zip(drafts, torch.split(output.state, sizes), strict=True):
-            draft.keep(states)
-        return output.output
+            draft.put_into(level)
+        followed = torch.tensor(level.followed, device=states.device)
+        hidden = states.index_select(0, followed)
+        return self._run(level.tokens, hidden, level.positions, level.parts)
 
     def _run(
         self, tokens: list[int], hidden: Tensor, positions: list[int], rows: Sequence[HeadRows]
@@ -233,9 +233,11 @@ class EagleDrafter(Drafter[EagleState]):
 
     def _add_level(self, drafts: Sequence[_Draft], outputs: Tensor) -> None:
         logits = self._head.logits(outputs, self._output_layer)
-        sizes = [len(draft.growth.frontier) for draft in drafts]
-        for draft, rows in zip(drafts, torch.split(logits, sizes), strict=True):
-            draft.add_candidates(rows, self._ids)
+        first = 0
+        for draft in drafts:
+            last = first + len(draft.growth.frontier)
+            draft.add_candidates(logits[first:last], self._ids)
+            first = last
 
 
 @dataclass(frozen=True, slots=True)

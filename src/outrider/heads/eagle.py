@@ -80,6 +80,11 @@ class EagleHead(nn.Module):
         return head
 
     @property
+    def dtype(self) -> torch.dtype:
+        """The type the head computes in."""
+        return next(self.layers.parameters()).dtype
+
+    @property
     def target_ids(self) -> Tensor | None:
         """The target's token id of each drafted one, [D]; None where they are the same.
 

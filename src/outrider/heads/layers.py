@@ -35,13 +35,13 @@ class RMSNorm(nn.Module):
     def __init__(self, width: int, epsilon: float) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(width))
-        self._epsilon = epsilon
+        self.epsilon = epsilon
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Return rows of unit mean square, times the weight."""
         wide = hidden.to(torch.promote_types(hidden.dtype, torch.float32))
         mean_square = wide.pow(2).mean(dim=-1, keepdim=True)
-        unit = wide * torch.rsqrt(mean_square + self._epsilon)
+        unit = wide * torch.rsqrt(mean_square + self.epsilon)
         return self.weight * unit.to(hidden.dtype)
 
 
@@ -50,8 +50,8 @@ class Attention(nn.Module):
 
     def __init__(self, config: EagleConfig, layer: int, width: int) -> None:
         super().__init__()
-        self._layer = layer
-        self._head_dim = config.head_dim
+        self.layer = layer
+        self.head_dim = config.head_dim
         queries = config.num_attention_heads * config.head_dim
         keys = config.num_key_value_heads * config.head_dim
         bias = config.attention_bias
@@ -62,11 +62,11 @@ class Attention(nn.Module):
 
     def forward(self, rows: Tensor, rotation: Rotation, attend: Attend) -> Tensor:
         """Return what each row takes from the rows it may see, [R, H]."""
-        heads = (-1, self._head_dim)
+        heads = (-1, self.head_dim)
         query = rotation.apply(self.q_proj(rows).unflatten(-1, heads))
         key = rotation.apply(self.k_proj(rows).unflatten(-1, heads))
         value = self.v_proj(rows).unflatten(-1, heads)
-        mixed: Tensor = self.o_proj(attend(self._layer, query, key, value))
+        mixed: Tensor = self.o_proj(attend(self.layer, query, key, value))
         return mixed
 
 
@@ -111,7 +111,7 @@ class FusedLayer(nn.Module):
 
     def __init__(self, config: EagleConfig) -> None:
         super().__init__()
-        self._norm_before_residual = config.norm_before_residual
+        self.norm_before_residual = config.norm_before_residual
         self.input_layernorm = _norm(config)
         self.hidden_norm = _norm(config)
         self.self_attn = Attention(config, 0, 2 * config.hidden_size)
@@ -123,7 +123,7 @@ class FusedLayer(nn.Module):
     ) -> Tensor:
         """Return the hidden states [R, H] after the layer."""
         normed = self.hidden_norm(hidden)
-        residual = normed if self._norm_before_residual else hidden
+        residual = normed if self.norm_before_residual else hidden
         both = torch.cat((self.input_layernorm(embeddings), normed), dim=-1)
         hidden = residual + self.self_attn(both, rotation, attend)
         after: Tensor = hidden + self.mlp(self.post_attention_layernorm(hidden))

@@ -15,6 +15,9 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 from outrider.errors import UnsupportedModelError
 from outrider.heads.config import EagleConfig
 
+_MOVING = ("dynamic", "longrope")
+"""Types that take their frequencies from the longest position of a pass."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
@@ -32,8 +35,8 @@ class Rotation:
 class Rotary(nn.Module):
     """Gives the rotation of each row from its position (Su et al., 2104.09864).
 
-    Types that change with the length (dynamic, longrope) take it from the longest position of the
-    pass, as Transformers does. Raises UnsupportedModelError for a type Transformers does not know,
+    Types that change with the length take it from the longest position of the pass, as Transformers
+    does. Raises UnsupportedModelError for a type Transformers does not know,
     parameters it misses, or a partial rotation.
     """
 
@@ -44,6 +47,8 @@ class Rotary(nn.Module):
         # weights have none yet.
         with torch.device("cpu"):
             self.embedding = _embedding(config)
+        self.moves = _kind(config) in _MOVING
+        """Whether the rotation at a position also depends on the others of a pass."""
 
     def forward(self, positions: Tensor, like: Tensor) -> Rotation:
         """Return the rotation at the positions [R], in the type of the tensor it is for."""
@@ -60,8 +65,13 @@ class Rotary(nn.Module):
         return self
 
 
+def _kind(config: EagleConfig) -> str:
+    kind: str = config.rope_parameters.get("rope_type", "default")
+    return kind
+
+
 def _check(config: EagleConfig) -> None:
-    kind = config.rope_parameters.get("rope_type", "default")
+    kind = _kind(config)
     known = ("default", *ROPE_INIT_FUNCTIONS)
     if kind not in known:
         raise UnsupportedModelError(f"rope type {kind} is unknown; known are {', '.join(known)}")
