@@ -13,6 +13,12 @@ def first_difference(one: Sequence[object], other: Sequence[object]) -> int | No
     return None if len(one) == len(other) else min(len(one), len(other))
 
 
+def count_others(one: Sequence[object], other: Sequence[object]) -> int:
+    """Return how many places hold different things, those that only the longer one has included."""
+    same = sum(left == right for left, right in zip(one, other, strict=False))
+    return max(len(one), len(other)) - same
+
+
 def find_difference(ids: Sequence[int], plain_ids: Sequence[int]) -> str | None:
     """Say where two sequences of token ids first differ, their lengths included."""
     position = first_difference(ids, plain_ids)

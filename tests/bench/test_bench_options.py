@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from outrider.bench.alternatives import parse_alternatives
 from outrider.bench.base import Case
+from outrider.bench.drafter_sets import parse_drafter_sets
 from outrider.bench.options import BenchOptions
 from outrider.errors import OptionError
 
 
 def options(drafters: str = "suffix", **given: Any) -> BenchOptions:
-    return BenchOptions(parse_alternatives(drafters), **given)
+    return BenchOptions(parse_drafter_sets(drafters), **given)
 
 
 def test_each_drafter_meets_each_temperature_batch_and_rule_and_plain_has_no_rule() -> None:

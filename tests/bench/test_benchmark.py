@@ -11,10 +11,10 @@ import pytest
 from bench_fakes import FakeRunner
 
 from outrider import load
-from outrider.bench.alternatives import parse_alternatives
 from outrider.bench.base import ALL, Case, Record, Runner
 from outrider.bench.benchmark import Benchmark
 from outrider.bench.contestants import Contestants
+from outrider.bench.drafter_sets import parse_drafter_sets
 from outrider.bench.log import Log
 from outrider.bench.options import BenchOptions
 from outrider.bench.outcome import read_outcome
@@ -38,7 +38,7 @@ def make_benchmark(drafters: str = "suffix", **options: Any) -> Benchmark:
     fields = Benchmark.__dataclass_fields__
     given = {name: options.pop(name) for name in list(options) if name in fields}
     chosen = BenchOptions(
-        parse_alternatives(drafters), **{"max_new_tokens": 8, "repeats": 1} | options
+        parse_drafter_sets(drafters), **{"max_new_tokens": 8, "repeats": 1} | options
     )
     most = max(chosen.batches)
     decoder = load(shared_model(), tokenizer=word_tokenizer(), profile=False, max_batch=most)
@@ -85,7 +85,7 @@ def test_a_report_has_a_row_for_each_case_and_task(tmp_path: Path) -> None:
     assert report.failures == ()
     assert {point.weights for point in report.costs} == {"float64"}
     assert (report.workload, report.prompts, report.repeats) == ("some.jsonl", 3, 1)
-    assert report.notes[0] == "outrider with float64 weights: eager passes on cpu, fast numerics."
+    assert report.notes[0] == "outrider with float64 weights: passes eager, on cpu, fast numerics."
     assert report.notes[1].startswith("Batch 2: some prompts stand in a batch twice")
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from outrider.bench import contestants
-from outrider.bench.alternatives import parse_alternatives
 from outrider.bench.base import Case
 from outrider.bench.contestants import Contestants, find_peers
+from outrider.bench.drafter_sets import parse_drafter_sets
 from outrider.bench.options import BenchOptions
 from outrider.bench.peers import PeerOptions, PeerRunner
 from outrider.errors import OptionError
@@ -24,7 +24,7 @@ def find(*names: str, drafters: str = "suffix", **given: Any) -> Contestants:
         "pythons": {},
         "folder": Path("out"),
     }
-    options = BenchOptions(parse_alternatives(drafters), batches=(1, 4))
+    options = BenchOptions(parse_drafter_sets(drafters), batches=(1, 4))
     return find_peers(names, options, **defaults | given)
 
 

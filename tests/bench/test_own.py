@@ -10,8 +10,8 @@ import pytest
 from bench_fakes import PLAIN, SUFFIX
 
 from outrider import load
-from outrider.bench.alternatives import Alternative, parse_alternatives
 from outrider.bench.base import Case, CostPoint
+from outrider.bench.drafter_sets import DrafterSet, parse_drafter_sets
 from outrider.bench.own import OwnRunner, OwnTarget, pass_costs
 from outrider.engine.measure import measure_passes
 from outrider.errors import OptionError, OutriderError
@@ -30,8 +30,8 @@ def own_target() -> OwnTarget:
 
 
 def started(text: str, target: OwnTarget | None = None, **case: Any) -> OwnRunner:
-    alternative = parse_alternatives(text)[-1]
-    runner = OwnRunner(Case(alternative.text, **case), target or own_target(), alternative)
+    drafters = parse_drafter_sets(text)[-1]
+    runner = OwnRunner(Case(drafters.text, **case), target or own_target(), drafters)
     runner.start()
     return runner
 
@@ -128,13 +128,13 @@ def test_a_drafter_that_is_dropped_fails_its_case(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_drafter_that_cannot_be_had_is_an_error_at_the_start() -> None:
-    runner = OwnRunner(Case("early-exit:9"), own_target(), parse_alternatives("early-exit:9")[1])
+    runner = OwnRunner(Case("early-exit:9"), own_target(), parse_drafter_sets("early-exit:9")[1])
     with pytest.raises(OptionError, match="2 layers"):
         runner.start()
 
 
 def test_a_closed_runner_may_be_closed_again() -> None:
-    runner = OwnRunner(PLAIN, own_target(), Alternative(()))
+    runner = OwnRunner(PLAIN, own_target(), DrafterSet(()))
     runner.close()
     runner.start()
     runner.close()

@@ -24,7 +24,7 @@ def test_it_fits_100_columns_and_cuts_no_figure() -> None:
     text = shown(sample_report())
     assert max(len(line) for line in text.splitlines()) <= 100
     assert "…" not in text
-    assert "1.54x (1.47-1.60)" in text
+    assert "1.54x (1.50-1.58)" in text
 
 
 def test_there_is_a_table_for_each_temperature_and_batch() -> None:

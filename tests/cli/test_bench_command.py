@@ -52,8 +52,8 @@ Command = Callable[..., Result]
 class FakeTarget:
     """Stands for a loaded target."""
 
-    def __init__(self, decoder: Any, weights: str, **options: Any) -> None:
-        self.decoder, self.weights, self.options = decoder, weights, options
+    def __init__(self, decoder: Any, weights: str, *, model: str = "", **options: Any) -> None:
+        self.decoder, self.weights, self.model, self.options = decoder, weights, model, options
         self.device = torch.device("cpu")
 
 
@@ -73,7 +73,12 @@ def run(monkeypatch: pytest.MonkeyPatch, asked: list[Any], tmp_path: Path) -> Co
                 options.get("dtype", "float32"), torch.float32
             )
             model = SimpleNamespace(dtype=dtype)
-            return SimpleNamespace(name=target, loaded=SimpleNamespace(model=model))
+            return SimpleNamespace(
+                name=target,
+                loaded=SimpleNamespace(model=model),
+                tokenizer=None,
+                engine=SimpleNamespace(target=SimpleNamespace(vocab_size=64)),
+            )
 
         def answer(self: Benchmark, folder: Path) -> Report:
             asked.append((self, folder))
@@ -113,7 +118,7 @@ def test_defaults_try_lookups_on_our_own_prompts(
         "trust_remote_code": False,
     }
     assert folder == tmp_path / "out"
-    assert [one.text for one in made.options.alternatives] == ["none", "ngram", "suffix"]
+    assert [one.text for one in made.options.drafter_sets] == ["none", "ngram", "suffix"]
     assert (made.options.temperatures, made.options.batches) == ((0.0,), (1,))
     assert (made.options.repeats, made.options.max_new_tokens) == (3, 128)
     assert (len(made.workload), made.workload_name) == (18, "built-in")
@@ -153,7 +158,7 @@ def test_every_option_reaches_the_library(run: Command, asked: list[Any], tmp_pa
         {"target": "t@int8", "dtype": "auto", **how},
     ]
     options = made.options
-    assert [one.text for one in options.alternatives] == ["none", "suffix+ngram"]
+    assert [one.text for one in options.drafter_sets] == ["none", "suffix+ngram"]
     assert (options.temperatures, options.batches) == ((0.0, 0.5), (1, 4))
     assert (options.rules, options.repeats, options.max_minutes) == (("match", "block"), 5, 2.0)
     assert options.peer_processes == 2
@@ -162,6 +167,33 @@ def test_every_option_reaches_the_library(run: Command, asked: list[Any], tmp_pa
     assert [one.weights for one in made.own] == ["float32", "bfloat16", "int8"]
     assert made.own[0].options == {"compile": False, "trust_remote_code": False}
     assert {case.engine for case in made.peers.cases} == {"transformers"}
+
+
+def test_lossy_rules_and_alternatives_reach_the_library(run: Command, asked: list[Any]) -> None:
+    result = run(
+        "--lossy=typical:0.09,0.3,lenience:0.5", "--alternatives=int8,other/model", "--no-compile"
+    )
+    assert result.exit_code == 0, result.output
+    *loaded, (made, _) = asked
+    assert [one["target"] for one in loaded] == [
+        "smollm2-135m",
+        "smollm2-135m@int8",
+        "other/model",
+    ]
+    assert all((one["profile"], one["compile"]) == (False, False) for one in loaded)
+    assert list(map(str, made.options.lossy)) == ["typical:0.09,0.3", "lenience:0.5"]
+    assert [(one.model, one.weights) for one in made.own] == [
+        ("", "float32"),
+        ("int8", "int8"),
+        ("other/model", "float32"),
+    ]
+
+
+def test_without_the_words_nothing_changes_the_answer(run: Command, asked: list[Any]) -> None:
+    run("--rules=match,rejection,block,traversal", "--weights=float32,int8")
+    *_, (made, _) = asked
+    cases = [case for one in made.own for case in made._cases(one)]
+    assert cases and not any(case.changes_answer for case in cases)
 
 
 def test_reports_are_written_anew_without_loading_anything(
@@ -186,6 +218,8 @@ def test_reports_are_written_anew_without_loading_anything(
         (["--report-only", "x", "--out", "y"], "leave out --out"),
         (["--report-only", "x", "--max-new-tokens", "128"], "leave out --max-new-tokens"),
         (["--report-only", "x", "--json", "--limit=1"], "leave out --limit"),
+        (["--report-only", "x", "--lossy=fly:2,0.3"], "leave out --lossy\n"),
+        (["--report-only", "x", "--no-compile"], "leave out --compile"),
     ],
 )
 def test_either_something_is_measured_or_reports_are_written_anew(
@@ -234,6 +268,16 @@ def test_a_case_that_failed_is_told_and_is_a_failure(run: Command) -> None:
         ["--drafters=luck"],
         ["--batch=1,x"],
         ["--rules=luck"],
+        ["--rules=typical"],
+        ["--lossy=match"],
+        ["--lossy=fly:2,0.3,fly:2,0.3"],
+        ["--lossy=fly:2,0.3", "--drafters=none"],
+        ["--alternatives="],
+        ["--alternatives=int8,int8"],
+        ["--alternatives=int4"],
+        ["--alternatives=cut:0"],
+        ["--alternatives=cut:few"],
+        ["--alternatives=int8", "--target=t@int8"],
         ["--repeats=0"],
         ["--peer-processes=0"],
         ["--weights=float32", "--dtype=float32"],

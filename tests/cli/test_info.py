@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,11 +10,15 @@ from typer.testing import CliRunner, Result
 
 from outrider.checkpoints.inspection import HeadReport
 from outrider.cli.main import app
+from outrider.drafters.spec import Way
+from outrider.drafters.translation import Overlap
 from outrider.drafters.vocabulary import VocabularyMatch
 from outrider.errors import LoadError
 from outrider.targets import inspection
 from outrider.targets.capabilities import RollbackClass
 from outrider.targets.inspection import ModelReport, PairReport
+from outrider.tuning import measured
+from outrider.tuning.measured import Measured
 
 TARGET = ModelReport(
     spec="big[1]",
@@ -65,6 +70,11 @@ TABLE = """\
 """
 
 
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OUTRIDER_CACHE", str(tmp_path))
+
+
 def run(monkeypatch: pytest.MonkeyPatch, report: PairReport | Exception, *arguments: str) -> Result:
     """Run the command on a report, and check what the report was asked for."""
 
@@ -98,6 +108,33 @@ def test_a_draft_model_is_a_second_column_and_a_verdict(monkeypatch: pytest.Monk
         "memory at full context: 12.0 MiB\n"
         "supported: yes\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("ways", "said"),
+    [
+        (
+            ("tokens", "text"),
+            "tokens that both have (way=tokens) or text that the target's tokenizer cuts "
+            "(way=text), whichever brings more",
+        ),
+        (("text",), "text that the target's tokenizer cuts (way=text)"),
+    ],
+)
+def test_a_draft_model_of_another_tokenizer_says_what_is_in_common_and_how_it_drafts(
+    ways: tuple[Way, ...], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drafter = replace(TARGET, spec="small", parameters=100_000, weight_bytes=2**20)
+    overlap = Overlap(shared=16_384, target_tokens=49_152, draft_tokens=32_768, ways=ways)
+    report = PairReport(TARGET, "model", drafter, overlap=overlap)
+    result = run(monkeypatch, report)
+    assert result.exit_code == 0
+    assert (
+        f"tokens in common: 16,384: 33.3% of the target's, 50.0% of its own\ndrafts: {said}\nsize: "
+    ) in result.stdout
+    assert result.stdout.endswith("supported: yes\n")
+    found = json.loads(run(monkeypatch, report, "--json").stdout)
+    assert found["overlap"]["shared"] == 16_384 and found["overlap"]["ways"] == list(ways)
 
 
 def test_a_trained_head_is_described_below(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +192,29 @@ def test_json_is_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
     report = PairReport(TARGET, "eagle", head=HEAD)
     result = run(monkeypatch, report, "--json")
     assert json.loads(result.stdout)["head"]["feature_layers"] == [2, 15, 27]
-    assert json.loads(result.stdout) == json.loads(json.dumps(report.to_dict()))
+    expected = report.to_dict() | {"measured": []}
+    assert json.loads(result.stdout) == json.loads(json.dumps(expected))
+
+
+def test_what_was_measured_here_comes_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    gains = (("suffix", 1.5), ("ngram", 1.1))
+    one = Measured(
+        "float32", "fast", "compiled", "2030-01-02", gains, "suffix", ((4, 1.03), (8, 1.19))
+    )
+
+    def measured_here(model: str) -> list[Measured]:
+        assert model == "smollm2-135m"
+        return [one]
+
+    monkeypatch.setattr(measured, "measured_here", measured_here)
+    result = run(monkeypatch, PairReport(TARGET, "suffix"))
+    assert result.stdout.endswith(
+        "supported: yes\n"
+        "measured here (float32, compiled, fast numerics, 2030-01-02): "
+        "best drafter suffix (suffix 1.50x, ngram 1.10x); rows cost 1.03x for 4, 1.19x for 8\n"
+    )
+    document = json.loads(run(monkeypatch, PairReport(TARGET, "suffix"), "--json").stdout)
+    assert document["measured"] == [one.to_dict()]
 
 
 def test_a_model_that_is_not_found_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

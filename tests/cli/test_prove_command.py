@@ -19,8 +19,10 @@ from outrider.cli.prove import _Clock, _Lines
 from outrider.errors import OptionError
 from outrider.machine import Machine
 from outrider.profile import Subject
+from outrider.proof import measure_loss as measuring
 from outrider.proof import prove as proving
 from outrider.proof.base import Check, Fork, Proof
+from outrider.proof.loss import Departure, Distance, Loss
 
 CHECKS = (
     Check(
@@ -84,7 +86,7 @@ def test_tables_findings_and_the_verdict_go_to_stdout(run: Command) -> None:
     assert lines[-3] == (
         "fork: edit-1, greedy: token 12 is 5, plain decoding has 6; a tie: margin 0.01, noise 0.02"
     )
-    assert lines[-2] == "model: org/big, bfloat16, fast numerics, compiled passes"
+    assert lines[-2] == "model: org/big, bfloat16, fast numerics, passes compiled"
     assert lines[-1] == PROOF.verdict
     assert lines[-1].startswith("PROVED: 0 of 2 checks failed; 1,234 tokens of 8 answers compared")
     assert result.stderr.splitlines() == ["  0% loading smollm2-135m", " 50% identity/0"]
@@ -154,6 +156,66 @@ def test_not_proved_is_a_failure(run: Command, arguments: list[str]) -> None:
     else:
         assert "fault: law is wrong\n" in result.stdout
         assert result.stdout.splitlines()[-1].startswith("NOT PROVED: 1 of 1 checks failed")
+
+
+LOSS = Loss(
+    rule="fly:2,0.3",
+    subject=PROOF.subject,
+    machine=PROOF.machine,
+    drafters=("suffix",),
+    settings={"tokens": 2000},
+    distances=(Distance("likely drafts", 500, 900, 700, 0.25, 0.06, 0.5, 0.09),),
+    departures=(Departure("suffix", 18, 2000, 90, 80, 1200, 500, 0, 1500),),
+    seconds=90.0,
+)
+
+
+@pytest.mark.parametrize("arguments", [[], ["--json"]])
+def test_a_lossy_rule_is_measured_and_never_proved(
+    run: Command,
+    asked: list[dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    arguments: list[str],
+) -> None:
+    def measure(decoder: str, workload: Any, **options: Any) -> Loss:
+        options.pop("progress")
+        asked.append({"decoder": decoder, "prompts": len(workload), **options})
+        return LOSS
+
+    monkeypatch.setattr(measuring, "measure_loss", measure)
+    report = tmp_path / "loss.md"
+    mine = ["--tokens=9", "--draws=300", "--seed=4", f"--report={report}"]
+    result = run("--lossy=fly:2,0.3", *mine, *arguments)
+    assert result.exit_code == 1, result.output
+    loaded, measured = asked
+    assert loaded["lossy"] == "fly:2,0.3"
+    assert measured == {
+        "decoder": "the decoder",
+        "prompts": 18,
+        "tokens": 9,
+        "draws": 300,
+        "seed": 4,
+    }
+    if arguments:
+        document = json.loads(result.stdout)
+        assert (document["proved"], document["lossy"]) == (False, "fly:2,0.3")
+    else:
+        assert result.stdout.splitlines()[-1] == LOSS.verdict
+    assert f"**{LOSS.verdict}**" in report.read_text(encoding="utf-8")
+    assert LOSS.verdict == (
+        "NOT LOSSLESS: fly:2,0.3; total variation of first tokens 0.250, noise floor 0.060 "
+        "(likely drafts); of texts 0.500, noise floor 0.090 (likely drafts); 25.0% of 2,000 greedy "
+        "tokens differ, 0.0% with match (suffix)"
+    )
+
+
+def test_a_journal_of_checks_is_refused_where_none_are_made(
+    run: Command, asked: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    result = run("--lossy=fly:2,0.3", f"--journal={tmp_path / 'j'}")
+    assert (result.exit_code, asked) == (2, [])
+    assert "--journal keeps checks" in result.stderr
 
 
 def test_an_interrupted_proof_shows_what_it_has(run: Command, tmp_path: Path) -> None:

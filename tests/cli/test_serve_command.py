@@ -4,6 +4,7 @@ import json
 import socket
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,9 @@ from outrider.cli.main import app
 from outrider.errors import LoadError
 from outrider.server import run as running
 from outrider.server.settings import ServerSettings
+from support.drafts import draft_of, save_draft
+from support.files import save_tiny_model
+from support.tiny import tiny_model
 
 Command = Callable[..., Result]
 
@@ -108,6 +112,17 @@ def test_without_options_the_server_has_its_own_defaults(
     assert served[0]["loaded"] == {"target": "smollm2-135m", **defaults}
 
 
+def test_the_word_lossy_reaches_the_library_and_the_line_that_it_listens(
+    command: Command, served: list[dict[str, Any]]
+) -> None:
+    result = command("--lossy", "fly:2,0.3")
+    assert result.exit_code == 0, result.output
+    assert served[0]["loaded"]["lossy"] == "fly:2,0.3"
+    assert result.stdout.endswith(" (drafter: suffix, LOSSY fly:2,0.3)\n")
+    assert "LOSSY" not in command().stdout
+    assert "lossy" not in served[1]["loaded"]
+
+
 def test_keys_may_come_from_the_environment(
     command: Command, served: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,6 +153,8 @@ def test_predictions_can_be_drafted_unless_nothing_is(
     [
         (["--drafter=prediction:file.txt"], "prediction"),
         (["--drafter=oracle"], "oracle"),
+        (["--lossy=match"], "lossy is 'match'"),
+        (["--lossy=fly:2,0.3", "--rule=block"], "one of them verifies"),
         (["--max-body-bytes=0"], "max_body_bytes"),
         (["--max-queue=-1"], "max_queue"),
         (["--max-draft=far"], "far"),
@@ -177,3 +194,16 @@ def test_a_package_that_is_missing_is_named(
     result = command()
     assert result.exit_code == 2 and served == []
     assert "fastapi" in result.stderr and "pip install outrider[server]" in result.stderr
+
+
+def test_a_drafter_that_does_not_fit_is_no_reason_to_serve_without_it(tmp_path: Path) -> None:
+    """SERVE-4: the server does not start, and says which numbers differ."""
+    target = save_tiny_model(tmp_path / "target")
+    spec = save_draft(tmp_path / "draft", draft_of(tiny_model(vocab_size=72)))
+    result = CliRunner().invoke(
+        app, ["serve", "--port", "0", "--target", str(target), "--drafter", spec]
+    )
+    assert result.exit_code == 1
+    last = result.stderr.splitlines()[-1]
+    assert last.startswith("error: ") and "72 token ids, but the target has 64" in last
+    assert result.stdout == ""

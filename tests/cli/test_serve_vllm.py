@@ -116,6 +116,7 @@ REFUSED = {
     "--numerics=invariant": "numerics is 'invariant', which cannot be had with vLLM",
     "--device=cpu": "--device cannot be had with vLLM",
     "--offload-folder=w": "--offload-folder cannot be had with vLLM",
+    "--lossy=fly:2,0.3": "--lossy cannot be had with vLLM",
     "--max-queue=64": "--max-queue cannot be had with vLLM",
     "--max-body-bytes=9": "--max-body-bytes cannot be had with vLLM",
     "--max-prompt-tokens=9": "--max-prompt-tokens cannot be had with vLLM: it limits prompt and",

@@ -93,7 +93,7 @@ def test_the_tables_go_to_stdout_and_progress_to_stderr(run: Command) -> None:
     result = run()
     assert result.exit_code == 0, result.output
     assert result.stdout == TABLES + (
-        "model: org/big[1], float32, compiled passes\n"
+        "model: org/big[1], float32, passes compiled\n"
         "fastest: --drafter suffix\n"
         f"profile: {profile_path(SUBJECT)}\n"
     )

@@ -8,7 +8,7 @@ import pytest
 from torch import Tensor
 
 from outrider import verification
-from outrider.engine.request import RequestState
+from outrider.engine.state import RequestState
 from outrider.proof.base import Check
 from outrider.proof.distribution import DistributionTests
 from outrider.proof.variants import chain_drafters, named_drafters

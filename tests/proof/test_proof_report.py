@@ -13,7 +13,7 @@ from outrider.machine import Machine
 from outrider.profile import Subject
 from outrider.proof.base import CLAIMS, PARTS, Check, Fork, Proof
 from outrider.proof.report import markdown, require_writable, write_report
-from outrider.proof.tables import findings, headers, rows, title
+from outrider.proof.tables import findings, proof_tables
 
 CHECKS = (
     Check(
@@ -40,10 +40,10 @@ PROOF = Proof(
 
 def test_every_check_is_a_row_with_a_cell_for_each_column() -> None:
     for part in PARTS:
-        (row,) = rows(part, PROOF.of_part(part))
-        assert len(row) == len(headers(part))
+        (row,) = proof_tables(PROOF)[part].rows
+        assert len(row) == len(proof_tables(PROOF)[part].headers)
         assert (row[0], row[-1]) == (PROOF.of_part(part)[0].name, "yes")
-    assert "1,234" in rows("identity", CHECKS[:1])[0]
+    assert "1,234" in proof_tables(PROOF)["identity"].rows[0]
 
 
 def test_the_page_holds_everything() -> None:
@@ -65,8 +65,9 @@ def test_the_page_holds_everything() -> None:
     ):
         assert text in page, text
     for part in PARTS:
-        assert f"## {title(part)}" in page
-        assert CLAIMS[part] in title(part)
+        title = proof_tables(PROOF)[part].title
+        assert f"## {title}" in page
+        assert CLAIMS[part] in title
 
 
 def test_tables_of_the_page_have_as_many_cells_in_every_line() -> None:

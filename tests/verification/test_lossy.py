@@ -252,7 +252,9 @@ def test_a_lossless_rule_beside_a_lossy_one_is_refused() -> None:
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("text", ["lenience:0.2", "typical:0.05,0.1", "fly:1,0.05"])
-def test_a_lossy_engine_accepts_more_and_says_what_it_is(text: str, temperature: float) -> None:
+def test_a_lossy_engine_accepts_more_in_fewer_rounds_and_says_what_it_is(
+    text: str, temperature: float
+) -> None:
     wanted = [
         make_request(random_ids(9, seed), temperature=temperature, max_new_tokens=40)
         for seed in range(4)
@@ -263,12 +265,15 @@ def test_a_lossy_engine_accepts_more_and_says_what_it_is(text: str, temperature:
         TransformersTarget(noisy_copy(shared_model(), 0.02)), vocab_size=VOCAB, shared_ids=VOCAB
     )
     strict = collect(Engine(shared_target(), drafter, rule=rule.base, max_draft=4), wanted)
+    match = collect(Engine(shared_target(), drafter, max_draft=4), wanted)
     loose = collect(Engine(shared_target(), drafter, lossy=rule, max_draft=4), wanted)
+    assert sum(r.stats.tokens for r in loose) == sum(r.stats.tokens for r in match)
+    assert sum(r.stats.rounds for r in loose) < sum(r.stats.rounds for r in match)
     assert sum(r.stats.accepted for r in loose) > sum(r.stats.accepted for r in strict)
     assert [r.token_ids for r in loose] != [r.token_ids for r in plain]
     for result in loose:
         assert result.lossy == result.stats.to_dict()["lossy"] == text
-    assert {result.lossy for result in (*plain, *strict)} == {None}
+    assert {result.lossy for result in (*plain, *strict, *match)} == {None}
 
 
 def test_at_its_limit_a_lossy_engine_says_what_the_target_says() -> None:
@@ -280,9 +285,10 @@ def test_at_its_limit_a_lossy_engine_says_what_the_target_says() -> None:
         assert [r.token_ids for r in found] == [r.token_ids for r in plain]
 
 
-def test_a_request_with_a_rule_of_its_own_is_not_lossy() -> None:
+@pytest.mark.parametrize("word", [{"rule": "match"}, {"speculate": False}])
+def test_a_request_with_a_rule_of_its_own_or_no_drafts_is_not_lossy(word: dict[str, Any]) -> None:
     request = make_request(random_ids(9, 1), max_new_tokens=20)
-    own = dataclasses.replace(request, rule="match")
+    own = dataclasses.replace(request, **word)
     engine = Engine(
         shared_target(), draft_model("unrelated"), lossy=parse_lossy("typical:0.01,0.01")
     )

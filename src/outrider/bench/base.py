@@ -29,14 +29,35 @@ class Case:
     temperature: float = 0.0
     batch: int = 1
     rule: Rule = "match"
+    lossy: str = ""
+    """The lossy rule that verifies in place of the rule, if one does."""
+    model: str = ""
+    """What decodes in the target's place, as the user called it; "" is the target itself."""
 
     @property
     def label(self) -> str:
         """Who decodes, and how: without temperature and batch, which are columns of their own."""
         engine = "" if self.engine == OWN else f"{self.engine} "
+        model = f"{self.model}: " if self.model else ""
         rule = "" if self.rule == "match" else f" ({self.rule})"
-        weights = "" if self.weights == "float32" else f" {self.weights}"
-        return f"{engine}{self.drafter}{rule}{weights}"
+        lossy = f" (lossy {self.lossy})" if self.lossy else ""
+        weights = "" if self.weights in ("float32", self.model) else f" {self.weights}"
+        return f"{engine}{model}{self.drafter}{rule}{lossy}{weights}"
+
+    @property
+    def held(self) -> str:
+        """The weights that outrider decodes with: their type, and of which model if of another."""
+        return name_weights(self.model, self.weights)
+
+    @property
+    def changes_answer(self) -> bool:
+        """Whether what is written is not what the target says: nothing is promised of it."""
+        return bool(self.lossy or self.model)
+
+
+def name_weights(model: str, weights: str) -> str:
+    """Return what weights are called: by their type, and by their model if it is not the target."""
+    return weights if model in ("", weights) else f"{model} {weights}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +223,21 @@ class Row:
     """Bytes; all of outrider's cases share one process, and with it the weights of drafters."""
     why: str = ""
     """What limits the speedup, in words."""
+    weight_bytes: int | None = None
+    """Bytes of the model's own weights, where others stand beside it."""
+    over_original: Spread | None = None
+    """Of a case that changes the answer: speedup over plain decoding of the target itself."""
+    differing: float | None = None
+    """Share of its tokens that are not those of the target's plain decoding at their place."""
+    log_likelihood: float | None = None
+    """Of a token of its answers, on average, in nats: by the target itself, without options."""
+    plain_log_likelihood: float | None = None
+    """The same of the target's plain decoding."""
+    divergence: float | None = None
+    """Of another model: mean KL divergence from the target's distributions, in nats, after the
+    same prefixes: all those of the target's own answers."""
+    same_choice: float | None = None
+    """Of another model: share of these prefixes after which the same token is the likeliest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +260,46 @@ class CostPoint:
     seconds: float
     computed: int = 0
     """Rows the model computed in all, padding included."""
+    model: str = ""
+    """What stands in the target's place, as in `Case`."""
+
+    @property
+    def held(self) -> str:
+        """The weights the passes are of, as in `Case`."""
+        return name_weights(self.model, self.weights)
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What the target thinks of the answers of a record: the log-likelihood of each, in nats."""
+
+    case: Case
+    repeat: int
+    task: str
+    prompts: tuple[str, ...]
+    log_likelihoods: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """How far a model's distributions lie from the target's, over all prefixes of an answer."""
+
+    model: str
+    prompt: str
+    tokens: int
+    nats: float
+    """KL divergences, added up."""
+    same_choice: int
+    """Prefixes after which both hold the same token for the likeliest."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldWeights:
+    """The weights of one of outrider's models, and their size."""
+
+    model: str
+    weights: str
+    bytes: int
 
 
 @dataclass(frozen=True, slots=True)

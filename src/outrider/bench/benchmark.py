@@ -12,8 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from outrider.bench.base import Case, Report, Runner
+from outrider.bench.base import Case, HeldWeights, Report, Runner
 from outrider.bench.contestants import NO_PEERS, Contestants
+from outrider.bench.drafter_sets import DrafterSet
+from outrider.bench.judge import Judge
 from outrider.bench.log import Log
 from outrider.bench.options import BenchOptions
 from outrider.bench.outcome import build_report
@@ -39,6 +41,7 @@ class Benchmark:
 
     target: str
     own: Sequence[OwnTarget]
+    """The target with each type of weights, then the models that stand in its place."""
     options: BenchOptions
     workload: Sequence[WorkloadPrompt]
     workload_name: str
@@ -67,6 +70,7 @@ class Benchmark:
                 progress=self.progress,
             )
             had_time = taker.run()
+            Judge(plan, log, self.own, self.progress).run()
             failures = tuple(taker.failures.values())
             return build_report(log, failures, None if had_time else self.options.max_minutes)
 
@@ -75,7 +79,7 @@ class Benchmark:
         if not self.workload:
             raise OptionError("the workload holds no prompts")
         SamplingParams(max_new_tokens=self.options.max_new_tokens)  # refuses a wrong length
-        own = [case for one in self.own for case in self.options.own_cases(one.weights)]
+        own = [case for one in self.own for case in self._cases(one)]
         return Plan(
             cases=(*own, *self.peers.cases),
             prompts=self._prompts(),
@@ -83,6 +87,9 @@ class Benchmark:
             max_new_tokens=self.options.max_new_tokens,
             most_processes=self.options.peer_processes,
         )
+
+    def _cases(self, one: OwnTarget) -> dict[Case, DrafterSet]:
+        return self.options.own_cases(one.weights, one.model)
 
     def _setup(self, plan: Plan) -> Setup:
         return Setup(
@@ -93,6 +100,7 @@ class Benchmark:
             machine=self._machine(),
             passes=tuple(one.description for one in self.own),
             notes=self.peers.notes,
+            held=tuple(HeldWeights(one.model, one.weights, one.weight_bytes) for one in self.own),
         )
 
     def _prompts(self) -> tuple[BenchPrompt, ...]:
@@ -109,9 +117,9 @@ class Benchmark:
 
     def _build(self, case: Case, longest: int) -> Runner:
         for one in self.own:
-            alternative = self.options.own_cases(one.weights).get(case)
-            if alternative is not None:
-                return OwnRunner(case, one, alternative)
+            drafters = self._cases(one).get(case)
+            if drafters is not None:
+                return OwnRunner(case, one, drafters)
         assert self.peers.build is not None
         return self.peers.build(case, longest)
 
@@ -121,13 +129,14 @@ class Benchmark:
         machine = self._machine()
         return {
             "target": self.target,
-            "drafters": ",".join(one.text for one in options.alternatives),
+            "drafters": ",".join(one.text for one in options.drafter_sets),
             "workload": self.workload_name,
             "prompts": len(plan.prompts),
             "prompt_ids": _digest([[p.name, p.task, p.ids] for p in plan.prompts]),
             "temperature": ",".join(f"{one:g}" for one in options.temperatures),
             "batch": ",".join(map(str, options.batches)),
             "rules": ",".join(options.rules),
+            **({"lossy": ",".join(map(str, options.lossy))} if options.lossy else {}),
             "max_new_tokens": options.max_new_tokens,
             "repeats": options.repeats,
             "passes": [one.description for one in self.own],
@@ -147,7 +156,7 @@ class Benchmark:
         if self.options.max_minutes is not None:
             seconds = min(seconds, _MOST_MEASURING * 60 * self.options.max_minutes)
         for one in self.own:
-            points = tuple(point for point in log.costs if point.weights == one.weights)
+            points = tuple(point for point in log.costs if point.held == one.held)
             if not points:
                 points = one.measure(
                     seconds / len(self.own), lambda text: self.progress(Step(text))

@@ -123,7 +123,7 @@ class _Peers:
 
 def _named(options: BenchOptions, kind: str) -> str | None:
     """Return what the first drafter of a kind is made from, if it is named."""
-    specs: list[DrafterSpec] = [spec for one in options.alternatives for spec in one.specs]
+    specs: list[DrafterSpec] = [spec for one in options.drafter_sets for spec in one.specs]
     return next((spec.argument for spec in specs if spec.kind == kind and spec.argument), None)
 
 

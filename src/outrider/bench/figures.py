@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 from typing import Any
 
 from outrider.bench.base import ALL, OWN, PLAIN, Case, Record, Row, Spread
+from outrider.bench.books import Book
 from outrider.bench.forecast import cost_ratio, leviathan, predicted_speedup
-from outrider.bench.plan import Plan, TurnKey
+from outrider.bench.plan import Plan
 from outrider.bench.table import CostTable
 from outrider.bench.totals import Totals, add_records
 from outrider.difference import find_difference
@@ -29,7 +29,7 @@ def build_rows(
     """
     tasks = (ALL, *plan.tasks) if plan.tasks != (ALL,) else (ALL,)
     rows = []
-    books = {case: _Book.of(case, plan, records) for case in plan.cases}
+    books = {case: Book.of(case, plan, records) for case in plan.cases}
     for case, book in books.items():
         plain = books.get(plain_of(case))
         own_plain = books.get(replace(case, drafter=PLAIN)) if case.engine != OWN else None
@@ -41,9 +41,9 @@ def build_rows(
                         case,
                         task,
                         mine,
-                        plain.records if plain else {},
-                        own_plain.records if own_plain else None,
-                        costs.get(case.weights),
+                        plain,
+                        own_plain,
+                        costs.get(case.held),
                     )
                 )
     return tuple(rows)
@@ -51,54 +51,26 @@ def build_rows(
 
 def plain_of(case: Case) -> Case:
     """Return outrider's plain decoding that a case is held against."""
-    return replace(case, drafter=PLAIN, engine=OWN, rule="match")
+    return replace(case, drafter=PLAIN, engine=OWN, rule="match", lossy="")
 
 
 def promises_same_tokens(case: Case) -> bool:
     """Whether a case must give the tokens of outrider's plain decoding."""
     if case.engine != OWN:
         return case.temperature == 0 and case.weights in _SAME_WEIGHTS
-    return case.temperature == 0 or case.rule == "match"
-
-
-class _Book:
-    """The records of one case that count."""
-
-    def __init__(self, records: dict[TurnKey, Record]) -> None:
-        self.records = records
-
-    @classmethod
-    def of(cls, case: Case, plan: Plan, records: Sequence[Record]) -> _Book:
-        """Pick the records of a case, those of whole repeats if there are any."""
-        mine = [record for record in records if record.case == case]
-        made = Counter(record.repeat for record in mine)
-        whole = len(plan.groups(case.batch))
-        kept = [record for record in mine if made[record.repeat] == whole]
-        return cls({_key(record): record for record in kept or mine})
-
-    def of_task(self, task: str) -> list[Record]:
-        """Return the records of a task."""
-        return [r for r in self.records.values() if task in (ALL, r.task)]
-
-
-def _key(record: Record) -> TurnKey:
-    """Return what a turn has in common with those of other cases at the same prompts."""
-    return replace(TurnKey.of(record), case=_ANY)
-
-
-_ANY = Case("")
+    return not case.lossy and (case.temperature == 0 or case.rule == "match")
 
 
 def _row(
     case: Case,
     task: str,
     mine: Sequence[Record],
-    plain: Mapping[TurnKey, Record],
-    own_plain: Mapping[TurnKey, Record] | None,
+    plain: Book | None,
+    own_plain: Book | None,
     costs: CostTable | None,
 ) -> Row:
     total = add_records(mine)
-    paired = [(record, plain[_key(record)]) for record in mine if _key(record) in plain]
+    paired = plain.beside(mine) if plain else []
     rates = [add_records(records).rate for records in _by_repeat(mine).values()]
     row = Row(
         case=case,
@@ -106,7 +78,7 @@ def _row(
         prompts=len({name for record in mine for name in record.prompts}),
         tokens=total.tokens,
         tokens_per_second=_spread(rates),
-        speedup=_speedup(paired),
+        speedup=speedup_over(paired),
         own_speedup=_own_speedup(case, mine, own_plain),
         peak_memory=max((r.peak_memory for r in mine if r.peak_memory), default=None),
         **_comparison(case, paired),
@@ -131,8 +103,8 @@ def _spread(values: Sequence[float]) -> Spread:
     return Spread(median(values), min(values), max(values))
 
 
-def _speedup(paired: Sequence[tuple[Record, Record]]) -> Spread | None:
-    """Return the speedup over the repeats: in each, tokens a second over tokens a second."""
+def speedup_over(paired: Sequence[tuple[Record, Record]]) -> Spread | None:
+    """Return the speedup of records over those beside them, by repeat: of rates, totals each."""
     repeats: dict[int, list[tuple[Record, Record]]] = {}
     for pair in paired:
         repeats.setdefault(pair[0].repeat, []).append(pair)
@@ -143,12 +115,10 @@ def _speedup(paired: Sequence[tuple[Record, Record]]) -> Spread | None:
     return _spread(ratios) if ratios else None
 
 
-def _own_speedup(
-    case: Case, mine: Sequence[Record], own_plain: Mapping[TurnKey, Record] | None
-) -> float | None:
+def _own_speedup(case: Case, mine: Sequence[Record], own_plain: Book | None) -> float | None:
     if own_plain is None or case.drafter == PLAIN:
         return None
-    found = _speedup([(r, own_plain[_key(r)]) for r in mine if _key(r) in own_plain])
+    found = speedup_over(own_plain.beside(mine))
     return None if found is None else found.median
 
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from outrider.bench.base import CostPoint, Failure, Record
+from outrider.bench.base import CostPoint, Divergence, Failure, Judged, Record
 from outrider.bench.parse import parse
 from outrider.bench.plan import TurnKey
 from outrider.bench.setup import Setup
@@ -40,7 +40,7 @@ class _Versions:
     versions: dict[str, str]
 
 
-_Entry: TypeAlias = Record | Failure | _Start | _Costs | _Versions
+_Entry: TypeAlias = Record | Failure | Judged | Divergence | _Start | _Costs | _Versions
 
 
 @dataclass(slots=True)
@@ -59,6 +59,9 @@ class Log:
     costs: list[CostPoint] = field(default_factory=list)
     versions: dict[str, str] = field(default_factory=dict)
     done: set[TurnKey] = field(default_factory=set)
+    judged: dict[TurnKey, Judged] = field(default_factory=dict)
+    """What the target thinks of records, by the turns they are of."""
+    divergences: list[Divergence] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     """Those of the last run that measured anything: each run tries again what failed."""
     _has_begun: bool = False
@@ -119,6 +122,14 @@ class Log:
         if versions.items() - self.versions.items():
             self._add(_Versions(dict(versions)), {"versions": dict(versions)})
 
+    def add_judged(self, judged: Judged) -> None:
+        """Keep what the target thinks of a record."""
+        self._add(judged, {"judged": asdict(judged)})
+
+    def add_divergence(self, divergence: Divergence) -> None:
+        """Keep how far a model is from the target."""
+        self._add(divergence, {"divergence": asdict(divergence)})
+
     def add_failure(self, failure: Failure) -> None:
         """Keep what went wrong with a case."""
         self._add(failure, {"failure": asdict(failure)})
@@ -148,6 +159,10 @@ class Log:
             case Record():
                 self.records.append(entry)
                 self.done.add(TurnKey.of(entry))
+            case Judged():
+                self.judged[TurnKey.of(entry)] = entry
+            case Divergence():
+                self.divergences.append(entry)
             case Failure():
                 self.failures.append(entry)
             case _Start():
@@ -171,6 +186,10 @@ def _parse(values: Mapping[str, Any]) -> _Entry:
             return parse(_Versions, {"versions": content}, kind)
         case "record":
             return parse(Record, content, kind)
+        case "judged":
+            return parse(Judged, content, kind)
+        case "divergence":
+            return parse(Divergence, content, kind)
         case "failure":
             return parse(Failure, content, kind)
     raise ValueError(f"unknown entry {kind!r}")

@@ -72,7 +72,7 @@ def _apart(records: Sequence[Record]) -> Iterator[str]:
     plain = {
         _place(record): record.run
         for record in records
-        if (record.case.engine, record.case.drafter) == (OWN, PLAIN)
+        if (record.case.engine, record.case.drafter, record.case.model) == (OWN, PLAIN, "")
     }
     apart: Counter[str] = Counter()
     for record in records:

@@ -9,6 +9,7 @@ from pathlib import Path
 from outrider.bench.base import Failure, Report, Row
 from outrider.bench.figures import build_rows, plain_of
 from outrider.bench.log import Log
+from outrider.bench.losses import Findings, with_losses
 from outrider.bench.notes import find_notes
 from outrider.bench.reasons import why
 from outrider.bench.table import tables
@@ -41,7 +42,12 @@ def build_report(log: Log, failures: Sequence[Failure], ended_after: float | Non
         command=setup.command,
         started=log.started,
         machine=setup.machine,
-        rows=_explained(log, build_rows(kept, log.records, tables(log.costs))),
+        rows=with_losses(
+            _explained(log, build_rows(kept, log.records, tables(log.costs))),
+            kept,
+            log.records,
+            Findings(log.judged, log.divergences, setup.held),
+        ),
         costs=tuple(log.costs),
         failures=_told_once(failures),
         versions=log.versions,
@@ -58,7 +64,7 @@ def _explained(log: Log, rows: Sequence[Row]) -> tuple[Row, ...]:
             why=why(
                 row,
                 found.get((plain_of(row.case), row.task)),
-                [point for point in log.costs if point.weights == row.case.weights],
+                [point for point in log.costs if point.held == row.case.held],
             ),
         )
         for row in rows

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from outrider.bench.alternatives import Alternative
-from outrider.bench.base import Case, CostPoint, Counters, Decoded, Runner
+from outrider.bench.alternatives import weight_bytes
+from outrider.bench.base import Case, CostPoint, Counters, Decoded, Runner, name_weights
+from outrider.bench.drafter_sets import DrafterSet
 from outrider.bench.memory import read_peak, reset_peak
 from outrider.bench.meter import Meter
 from outrider.bench.totals import add_by_depth
@@ -18,8 +19,10 @@ from outrider.engine.costs import PassCosts
 from outrider.engine.engine import Engine
 from outrider.engine.measure import Clock, Progress, measure_passes
 from outrider.errors import OutriderError
+from outrider.profile import describe_subject
 from outrider.sampling.params import SamplingParams
 from outrider.types import TokenIds
+from outrider.verification.lossy import parse_lossy
 
 if TYPE_CHECKING:
     import torch
@@ -37,12 +40,17 @@ class OwnTarget:
         decoder: Decoder,
         weights: str,
         *,
+        model: str = "",
         compile: bool | None = None,
         trust_remote_code: bool = False,
         clock: Clock = time.perf_counter,
     ) -> None:
-        """`compile` and `trust_remote_code` are those of draft models; `clock` tells seconds."""
+        """`model` is what stands in the target's place, "" for the target itself.
+
+        `compile` and `trust_remote_code` are those of draft models; `clock` tells seconds.
+        """
         self.weights = weights
+        self.model = model
         self.loaded = decoder.loaded
         self.clock = clock
         self.points: tuple[CostPoint, ...] = ()
@@ -56,11 +64,21 @@ class OwnTarget:
     @property
     def description(self) -> str:
         """How passes of the target are run, in a sentence."""
-        how = "compiled" if self._target.is_compiled else "eager"
+        subject = describe_subject(self._decoder.loaded, self._target)
         return (
-            f"outrider with {self.weights} weights: {how} passes on {self.device}, "
-            f"{self._target.numerics} numerics."
+            f"outrider with {self.held} weights: passes {subject.passes}, on {self.device}, "
+            f"{subject.numerics} numerics."
         )
+
+    @property
+    def held(self) -> str:
+        """What its weights are called."""
+        return name_weights(self.model, self.weights)
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of its weights."""
+        return weight_bytes(self.loaded.model)
 
     @property
     def device(self) -> torch.device:
@@ -78,17 +96,18 @@ class OwnTarget:
             progress=progress,
         )
         return tuple(
-            CostPoint(self.weights, p.batch, p.context, p.rows, p.seconds, p.computed)
+            CostPoint(self.weights, p.batch, p.context, p.rows, p.seconds, p.computed, self.model)
             for p in points
         )
 
-    def decoder(self, alternative: Alternative, case: Case) -> Decoder:
+    def decoder(self, chosen: DrafterSet, case: Case) -> Decoder:
         """Return a decoder for a case, which begins with the measured costs and nothing else."""
-        drafters = [self._drafter(spec, case.rule == "block") for spec in alternative.specs]
+        drafters = [self._drafter(spec, case.rule == "block") for spec in chosen.specs]
         profile = None
         if self.points:
             profile = {"pass": pass_costs(self.points).to_dict(), "drafters": {}}
-        return self._decoder.using(drafters, rule=case.rule, profile=profile)
+        lossy = parse_lossy(case.lossy) if case.lossy else None
+        return self._decoder.using(drafters, rule=case.rule, lossy=lossy, profile=profile)
 
     def _drafter(self, spec: DrafterSpec, chains_only: bool) -> Drafter[Any]:
         """Return the drafter of a spec: one for all cases, for its weights are held once."""
@@ -121,13 +140,13 @@ class OwnRunner(Runner):
 
     case: Case
     target: OwnTarget
-    alternative: Alternative
+    drafters: DrafterSet
     _decoder: Decoder | None = None
     _peak: int | None = None
 
     def start(self) -> None:
         """Build the drafters."""
-        self._decoder = self.target.decoder(self.alternative, self.case)
+        self._decoder = self.target.decoder(self.drafters, self.case)
 
     def decode(self, prompts: Sequence[TokenIds], *, max_new_tokens: int, seed: int) -> Decoded:
         assert self._decoder is not None, "start comes first"

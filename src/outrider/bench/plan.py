@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from outrider.bench.base import OWN, Case, Record
+from outrider.bench.base import OWN, Case, Judged, Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,8 @@ class TurnKey:
     prompts: tuple[str, ...]
 
     @classmethod
-    def of(cls, record: Record) -> TurnKey:
-        """Return the key of the turn that a record is of."""
+    def of(cls, record: Record | Judged) -> TurnKey:
+        """Return the key of the turn that a record is of, or what is thought of one."""
         return cls(record.case, record.repeat, record.task, record.prompts)
 
 

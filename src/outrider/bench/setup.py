@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from outrider.bench.base import HeldWeights
 from outrider.bench.plan import Plan
 from outrider.machine import Machine
 
@@ -22,6 +23,8 @@ class Setup:
     """How passes of outrider's targets are run, a sentence each."""
     notes: tuple[str, ...] = ()
     """What was left out, and why."""
+    held: tuple[HeldWeights, ...] = ()
+    """What outrider's models hold: the target first, with its first type of weights."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON; of the prompts their names and tasks alone."""

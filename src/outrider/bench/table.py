@@ -45,11 +45,11 @@ class CostTable:
 
 
 def tables(points: Iterable[CostPoint]) -> dict[str, CostTable]:
-    """Return the table of each type of weights."""
+    """Return the table of all weights, by what they are called."""
     found: dict[str, list[CostPoint]] = {}
     for point in points:
-        found.setdefault(point.weights, []).append(point)
-    return {weights: CostTable(own) for weights, own in found.items()}
+        found.setdefault(point.held, []).append(point)
+    return {held: CostTable(own) for held, own in found.items()}
 
 
 def _at(line: _Line, place: float) -> float:

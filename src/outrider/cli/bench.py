@@ -43,6 +43,8 @@ def bench(
     temperature: own.TemperaturesOption = "0",
     batch: own.BatchesOption = "1",
     rules: own.RulesOption = "match",
+    lossy_rules: own.LossyRulesOption = None,
+    alternatives: own.AlternativesOption = None,
     max_new_tokens: cli.TokensEachOption = 128,
     repeats: own.RepeatsOption = 3,
     max_minutes: own.MaxMinutesOption = None,
@@ -89,12 +91,12 @@ def _folder(ctx: typer.Context) -> Path:
         if out is None:
             raise OptionError("--out DIR is needed: where do records and reports go?")
         return out
-    for name in ctx.params:
+    for option in ctx.command.params:
+        name = option.name or ""
         source = ctx.get_parameter_source(name)
         is_given = source is not None and source.name == "COMMANDLINE"
         if is_given and name not in _BESIDE_REPORT_ONLY:
-            option = name.replace("_", "-")
-            raise OptionError(f"--report-only measures nothing: leave out --{option}")
+            raise OptionError(f"--report-only measures nothing: leave out {option.opts[0]}")
     return known
 
 
@@ -117,7 +119,7 @@ def _benchmark(params: Mapping[str, Any], folder: Path, progress: Progress) -> B
         peers,
         options,
         target=target,
-        weights=[one.weights for one in targets],
+        weights=[one.weights for one in targets if not one.model],
         device=str(targets[0].device),
         pythons=pythons,
         folder=folder,
@@ -136,15 +138,17 @@ def _benchmark(params: Mapping[str, Any], folder: Path, progress: Progress) -> B
 
 def _options(params: Mapping[str, Any]) -> BenchOptions:
     """Return what is compared, and how often; raises OptionError."""
-    from outrider.bench.alternatives import parse_alternatives
-    from outrider.bench.options import BenchOptions
+    from outrider.bench.drafter_sets import parse_drafter_sets
+    from outrider.bench.options import BenchOptions, parse_lossy_rules
 
+    lossy = params["lossy_rules"]
     same = ("max_new_tokens", "repeats", "max_minutes", "peer_processes")
     return BenchOptions(
-        alternatives=parse_alternatives(params["drafters"]),
+        drafter_sets=parse_drafter_sets(params["drafters"]),
         temperatures=parse_list("temperature", params["temperature"], float),
         batches=parse_list("batch", params["batch"], int),
         rules=cast("tuple[Rule, ...]", parse_list("rules", params["rules"], str)),
+        lossy=() if lossy is None else parse_lossy_rules(lossy),
         **{name: params[name] for name in same},
     )
 
@@ -152,8 +156,12 @@ def _options(params: Mapping[str, Any]) -> BenchOptions:
 def _load(
     target: str, options: BenchOptions, params: Mapping[str, Any], progress: Progress
 ) -> list[OwnTarget]:
-    """Load the target, once for each type of weights; raises OptionError."""
+    """Load the target, once for each type of weights, and what is to stand in its place.
+
+    Raises OptionError.
+    """
     import outrider
+    from outrider.bench.alternatives import load_alternative, parse_alternatives
     from outrider.bench.own import OwnTarget
     from outrider.bench.pace import Step
     from outrider.bench.weights import parse_weights, weights_of
@@ -165,18 +173,20 @@ def _load(
             raise OptionError("--dtype and --weights both say how weights are held: give one")
         names = parse_list("weights", params["weights"], str)
         kinds = [(spec, loading | {"dtype": kind}) for spec, kind in parse_weights(target, names)]
-    found = []
+    wanted = params["alternatives"]
+    names = () if wanted is None else parse_list("alternatives", wanted, str)
+    alternatives = parse_alternatives(kinds[0][0], names)
+    room = max(options.batches)
+    common = {name: loading[name] for name in ("compile", "trust_remote_code") if name in loading}
+    decoders = []
     for spec, how in kinds:
         progress(Step(f"loading {spec}"))
-        decoder = outrider.load(spec, max_batch=max(options.batches), profile=False, **how)
-        found.append(
-            OwnTarget(
-                decoder,
-                weights_of(decoder),
-                compile=how.get("compile"),
-                trust_remote_code=how.get("trust_remote_code", False),
-            )
-        )
+        decoders.append(outrider.load(spec, max_batch=room, profile=False, **how))
+    found = [OwnTarget(decoder, weights_of(decoder), **common) for decoder in decoders]
+    for one in alternatives:
+        progress(Step(f"loading {one.text}"))
+        decoder = load_alternative(one, decoders[0], max_batch=room, loading=kinds[0][1])
+        found.append(OwnTarget(decoder, weights_of(decoder), model=one.text, **common))
     return found
 
 

@@ -27,6 +27,23 @@ RulesOption = Annotated[
         metavar="RULE,...", help="How drafts are verified: match, rejection, block, traversal."
     ),
 ]
+LossyRulesOption = Annotated[
+    str | None,
+    typer.Option(
+        "--lossy",
+        metavar="RULE,...",
+        help="Also verify by rules that let drafts pass which are not the target's words, told "
+        "apart and labelled: lenience:L, typical:EPSILON,DELTA, fly:WINDOW,ENTROPY.",
+    ),
+]
+AlternativesOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MODEL,...",
+        help="Also decode with other models in the target's place, told apart, for they change the "
+        "answer: int8, cut:N (its first N layers), or any MODEL with its token ids.",
+    ),
+]
 WeightsOption = Annotated[
     str | None,
     typer.Option(

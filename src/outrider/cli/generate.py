@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
 
 import typer
 
@@ -17,24 +16,16 @@ from outrider.cli.report import document, summary
 from outrider.cli.screen import show, show_explanation
 from outrider.errors import OptionError
 
-LossyOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="RULE",
-        help="Let drafts pass that are not the target's words, so that the text differs from its "
-        "own: lenience:L, typical:EPSILON,DELTA or fly:WINDOW,ENTROPY. Every output says so.",
-    ),
-]
-
 
 def generate(
     ctx: typer.Context,
-    prompt: cli.PromptArgument,
+    prompt: cli.PromptArgument = None,
+    input: cli.InputOption = None,
     target: cli.TargetOption = cli.DEFAULT_TARGET,
     drafter: cli.DraftersOption = cli.DEFAULT_DRAFTER,
     max_draft: cli.MaxDraftOption = None,
     rule: cli.RuleOption = None,
-    lossy: LossyOption = None,
+    lossy: cli.LossyOption = None,
     temperature: cli.TemperatureOption = None,
     top_k: cli.TopKOption = None,
     top_p: cli.TopPOption = None,
@@ -63,6 +54,8 @@ def generate(
 ) -> None:
     """Write the answer to a prompt. Options not given keep the model's own defaults.
 
+    To an encoder-decoder the prompt is what its encoder reads, such as a text to translate.
+
     Example: outrider generate "Write a haiku about the sea." --compare
     """
     import outrider
@@ -70,19 +63,15 @@ def generate(
     if logprobs is not None and not as_json:
         raise OptionError("--logprobs is shown by --json only: give both")
     loading = cli.loading(ctx.params)
-    if lossy is not None:
-        if compare:
-            raise OptionError(
-                "--compare expects equal tokens, and --lossy gives that up: leave one"
-            )
-        loading["lossy"] = lossy
+    if lossy is not None and compare:
+        raise OptionError("--compare expects equal tokens, and --lossy gives that up: leave one")
     sampling = cli.given(ctx.params, cli.SAMPLING)
     if logit_bias:
         sampling["logit_bias"] = cli.parse_logit_bias(logit_bias)
     held_to = read_grammar(json_schema, regex, grammar)
     if held_to is not None:
         sampling["grammar"] = held_to
-    text = cli.read_prompt(prompt)
+    text = cli.read_prompt(prompt, input)
     with chatter():
         decoder = outrider.load(target, **loading)
         job = Job(decoder, text, sampling, is_raw=raw)

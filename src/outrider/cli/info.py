@@ -15,7 +15,15 @@ from outrider.targets.base import NORMED
 
 if TYPE_CHECKING:
     from outrider.checkpoints.inspection import HeadReport
+    from outrider.drafters.spec import Way
+    from outrider.drafters.translation import Overlap
     from outrider.targets.inspection import ModelReport, PairReport
+
+
+_WAYS: dict[Way, str] = {
+    "tokens": "tokens that both have (way=tokens)",
+    "text": "text that the target's tokenizer cuts (way=text)",
+}
 
 
 def info(
@@ -28,20 +36,27 @@ def info(
 ) -> None:
     """Show what a target and a drafter are and whether they fit, without loading weights.
 
+    And what `outrider tune` measured of the target on this machine, if it did.
+
     Example: outrider info --target smollm2-135m --drafter suffix
     """
     with chatter():
         from outrider.targets.inspection import inspect_pair
+        from outrider.tuning.measured import measured_here
 
         options = cli.given(ctx.params, ("dtype", "trust_remote_code"))
         report = inspect_pair(target, drafter, **options)
+        measured = measured_here(target)
     if as_json:
-        typer.echo(json.dumps(report.to_dict()))
+        found = {"measured": [one.to_dict() for one in measured]}
+        typer.echo(json.dumps(report.to_dict() | found))
         return
     console = Console(markup=False, highlight=False)
     console.print(_models(report))
     for name, value in _pair(report):
         console.print(f"{name}: {value}", soft_wrap=True)
+    for one in measured:
+        console.print(f"measured here ({one.setting}): {one}", soft_wrap=True)
 
 
 def _models(report: PairReport) -> Table:
@@ -77,11 +92,27 @@ def _pair(report: PairReport) -> list[tuple[str, str]]:
     if report.vocabulary is not None:
         how = "checked id by id" if report.vocabulary.is_checked else "only sizes were compared"
         lines.append(("shared ids", f"{_count(report.vocabulary.shared_ids)}, {how}"))
+    if report.overlap is not None:
+        lines += _overlap(report.overlap)
     if report.recommendation is not None:
         lines.append(("size", report.recommendation))
     lines.append(("memory at full context", _size(report.total_bytes)))
     reasons = "; ".join(report.unsupported)
     return [*lines, ("supported", f"no: {reasons}" if reasons else "yes")]
+
+
+def _overlap(overlap: Overlap) -> list[tuple[str, str]]:
+    shares = (overlap.target_tokens, overlap.draft_tokens)
+    ours, theirs = (f"{overlap.shared / max(1, tokens):.1%}" for tokens in shares)
+    ways = [_WAYS[way] for way in overlap.ways]
+    which = "" if len(ways) == 1 else ", whichever brings more"
+    return [
+        (
+            "tokens in common",
+            f"{_count(overlap.shared)}: {ours} of the target's, {theirs} of its own",
+        ),
+        ("drafts", f"{' or '.join(ways)}{which}"),
+    ]
 
 
 def _head(head: HeadReport) -> list[tuple[str, str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 import typer
 
@@ -16,9 +16,15 @@ DEFAULT_DRAFTER = "suffix"
 DEFAULT_TUNED = "suffix,ngram"
 
 PromptArgument = Annotated[
-    str,
+    str | None,
     typer.Argument(
         metavar="PROMPT", help="The prompt; '-' reads it from stdin, less one final line break."
+    ),
+]
+InputOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="A file of text in place of the prompt, less one final line break."
     ),
 ]
 TargetOption = Annotated[
@@ -53,6 +59,14 @@ MaxDraftOption = Annotated[
 RuleOption = Annotated[
     Literal["match", "rejection", "block", "traversal"] | None,
     typer.Option(help="How drafts are verified; match keeps every token the same."),
+]
+LossyOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="RULE",
+        help="Let drafts pass that are not the target's words, so that the text differs from its "
+        "own: lenience:L, typical:EPSILON,DELTA or fly:WINDOW,ENTROPY. Every output says so.",
+    ),
 ]
 TemperatureOption = Annotated[
     float | None, typer.Option(metavar="X", help="Sampling temperature; 0 is greedy.")
@@ -156,13 +170,15 @@ ExplainOption = Annotated[
         "--explain", help="Also show how far each round drafted, what it gained, and why."
     ),
 ]
+_PROMPT_FILE = (
+    "a .jsonl file (prompt, messages or turns in each line) or one prompt a line; eighteen of our "
+    "own by default."
+)
 WorkloadOption = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="Prompts to try: a .jsonl file (prompt, messages or turns in each line) or one prompt "
-        "a line; eighteen of our own by default.",
-    ),
+    Path | None, typer.Option(metavar="FILE", help=f"Prompts to try: {_PROMPT_FILE}")
+]
+PromptsOption = Annotated[
+    Path | None, typer.Option(metavar="FILE", help=f"Prompts to answer: {_PROMPT_FILE}")
 ]
 LimitOption = Annotated[
     int | None, typer.Option(metavar="N", help="Try the first N prompts of the workload only.")
@@ -174,6 +190,7 @@ LOADING = (
     "drafter",
     "max_draft",
     "rule",
+    "lossy",
     "dtype",
     "device",
     "offload_folder",
@@ -204,14 +221,28 @@ def given(params: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
     return {name: params[name] for name in names if params[name] not in (None, [], ())}
 
 
-def read_prompt(argument: str) -> str:
-    """Return the prompt, from stdin if the argument is "-"; raises PromptError if it is no text."""
+def read_prompt(argument: str | None, file: Path | None = None) -> str:
+    """Return the prompt, from stdin if the argument is "-", or from a file.
+
+    Raises PromptError if it is no text, and OptionError unless there is one of the two.
+    """
+    if (argument is None) == (file is None):
+        raise OptionError("give either a prompt or --input FILE")
     try:
+        if argument is None:
+            return _read_text(cast("Path", file)).removesuffix("\n")
         text = sys.stdin.read().removesuffix("\n") if argument == "-" else argument
         text.encode()
     except UnicodeError as error:
         raise PromptError(f"the prompt is not text in UTF-8: {error}") from error
     return text
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise OptionError(f"--input {str(path)!r} cannot be read: {error.strerror}") from error
 
 
 def loading(params: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,65 +6,44 @@ import json
 import shlex
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
-from rich.table import Table
+from rich.table import Table as Drawn
 
 from outrider.cli import options as cli
+from outrider.cli import prove_options as own
 from outrider.cli.chatter import chatter
+from outrider.errors import OptionError
 
 if TYPE_CHECKING:
-    from outrider.proof.base import Proof
+    from outrider.decoder import Decoder
+    from outrider.proof.base import Proof, Table
+    from outrider.proof.loss import Loss
     from outrider.proof.prove import Progress as Told
+    from outrider.workload.files import WorkloadPrompt
 
 _INTERRUPTED = 130
+_WORDS = ("found", "passed")  # columns of a table that hold no figures
 _STEP = 0.05  # share of the work between two lines of progress, where there is no terminal
-
-PromptsOption = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="Prompts to answer: a .jsonl file (prompt, messages or turns in each line) or one "
-        "prompt a line; our own by default.",
-    ),
-]
-TokensOption = Annotated[
-    int, typer.Option(metavar="N", help="Tokens to compare with plain decoding's, at least.")
-]
-DrawsOption = Annotated[
-    int, typer.Option(metavar="N", help="Answers drawn for each test of a distribution.")
-]
-SeedOption = Annotated[
-    int, typer.Option(metavar="N", help="Where the seeds begin that answers are sampled with.")
-]
-ReportOption = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Also write a report to show to others (.md).")
-]
-JournalOption = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="Keep every finished check in FILE, and go on from there if the run was stopped.",
-    ),
-]
 
 
 def prove(
     ctx: typer.Context,
     target: cli.TargetOption = cli.DEFAULT_TARGET,
     drafter: cli.DraftersOption = cli.DEFAULT_DRAFTER,
-    prompts: PromptsOption = None,
-    tokens: TokensOption = 2000,
-    draws: DrawsOption = 500,
-    seed: SeedOption = 0,
-    report: ReportOption = None,
-    journal: JournalOption = None,
+    lossy: cli.LossyOption = None,
+    prompts: cli.PromptsOption = None,
+    tokens: own.TokensOption = 2000,
+    draws: own.DrawsOption = 500,
+    seed: own.SeedOption = 0,
+    report: own.ReportOption = None,
+    journal: own.JournalOption = None,
     dtype: cli.DtypeOption = None,
     device: cli.DeviceOption = None,
     offload_folder: cli.OffloadFolderOption = None,
@@ -79,11 +58,14 @@ def prove(
     verification rules exactly, and tries each sampling option. The last line says PROVED or NOT
     PROVED. Ctrl-C ends it early with what was checked by then.
 
+    With --lossy the last line says NOT LOSSLESS, and how far the rule leads from the target.
+
     Example: outrider prove --drafter suffix,eagle --numerics invariant --report proof.md
     """
+    if lossy is not None and journal is not None:
+        raise OptionError("--journal keeps checks, and with --lossy none are made: leave one")
     with chatter(), _progress() as progress:
         import outrider
-        from outrider.proof.prove import prove as run
         from outrider.proof.report import require_writable
         from outrider.workload.files import default_workload, read_workload
 
@@ -92,32 +74,51 @@ def prove(
             require_writable(report)
         progress(f"loading {target}", 0.0)
         decoder = outrider.load(target, **cli.loading(ctx.params))
-        proof = run(
+        found = _examine(
             decoder,
             workload,
+            is_lossy=lossy is not None,
+            journal=journal,
             tokens=tokens,
             draws=draws,
             seed=seed,
-            journal=journal,
             progress=progress,
         )
-    _tell(proof, report, as_json)
+    _tell(found, report, as_json)
 
 
-def _tell(proof: Proof, report: Path | None, as_json: bool) -> None:
+def _examine(
+    decoder: Decoder,
+    workload: Sequence[WorkloadPrompt],
+    *,
+    is_lossy: bool,
+    journal: Path | None,
+    **how: Any,
+) -> Proof | Loss:
+    """Prove what promises something, and measure what does not."""
+    if is_lossy:
+        from outrider.proof.measure_loss import measure_loss
+
+        return measure_loss(decoder, workload, **how)
+    from outrider.proof.prove import prove as run
+
+    return run(decoder, workload, journal=journal, **how)
+
+
+def _tell(found: Proof | Loss, report: Path | None, as_json: bool) -> None:
     """Write and print what was found; leave with the exit code that says whether it is proved."""
     from outrider.proof.report import write_report
 
     command = shlex.join(["outrider", *sys.argv[1:]])
     if report is not None:
-        write_report(proof, report, command)
+        write_report(found, report, command)
     if as_json:
-        typer.echo(json.dumps(proof.to_dict() | {"command": command}, allow_nan=False))
+        typer.echo(json.dumps(found.to_dict() | {"command": command}, allow_nan=False))
     else:
-        _show(proof)
-    if proof.was_interrupted:
+        _show(found)
+    if found.was_interrupted:
         raise typer.Exit(_INTERRUPTED)
-    if not proof.is_proved:
+    if not found.is_proved:
         raise typer.Exit(1)
 
 
@@ -172,29 +173,32 @@ class _Lines:
         typer.echo(f"{share:4.0%} {text}{', ' if left else ''}{left}", err=True)
 
 
-def _show(proof: Proof) -> None:
-    from outrider.proof.base import PARTS
-    from outrider.proof.tables import findings, headers, rows, title
+def _show(found: Proof | Loss) -> None:
+    from outrider.proof.base import Proof
+    from outrider.proof.loss_tables import loss_findings, loss_tables
+    from outrider.proof.tables import findings, proof_tables
 
+    if isinstance(found, Proof):
+        tables, lines = [*proof_tables(found).values()], findings(found)
+    else:
+        tables, lines = loss_tables(found), loss_findings(found)
     console = Console(markup=False, highlight=False)
-    for part in PARTS:
-        checks = proof.of_part(part)
-        if not checks:
-            continue
-        table = Table()
-        first, *others, last = headers(part)
-        table.add_column(first, overflow="fold", min_width=24)
-        for name in others:
-            table.add_column(name, justify="left" if name == "found" else "right")
-        table.add_column(last)
-        for row in rows(part, checks):
-            table.add_row(*row)
-        console.print(title(part), soft_wrap=True)
-        console.print(table)
-    for line in findings(proof):
+    for table in tables:
+        console.print(table.title, soft_wrap=True)
+        console.print(_drawn(table))
+    subject = found.subject
+    how = f"{subject.numerics} numerics, passes {subject.passes}"
+    about = f"{subject.model}, {subject.dtype}, {how}"
+    for line in (*lines, f"model: {about}", found.verdict):
         console.print(line, soft_wrap=True)
-    subject = proof.subject
-    how = "compiled" if subject.is_compiled else "eager"
-    about = f"{subject.model}, {subject.dtype}, {subject.numerics} numerics, {how} passes"
-    console.print(f"model: {about}", soft_wrap=True)
-    console.print(proof.verdict, soft_wrap=True)
+
+
+def _drawn(table: Table) -> Drawn:
+    drawn = Drawn()
+    first, *others = table.headers
+    drawn.add_column(first, overflow="fold", min_width=24)
+    for name in others:
+        drawn.add_column(name, justify="left" if name in _WORDS else "right")
+    for row in table.rows:
+        drawn.add_row(*row)
+    return drawn

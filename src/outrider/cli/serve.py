@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from outrider.decoder import Decoder
     from outrider.scale.plan import VllmOptions
     from outrider.server.settings import ServerSettings
+    from outrider.types import Rule
 
 _PACKAGES = ("fastapi", "prometheus_client", "uvicorn")
 _KEYS = "OUTRIDER_API_KEY"
@@ -44,6 +46,7 @@ def serve(
     drafter: own.DrafterOption = cli.DEFAULT_DRAFTER,
     max_draft: cli.MaxDraftOption = None,
     rule: cli.RuleOption = None,
+    lossy: cli.LossyOption = None,
     dtype: cli.DtypeOption = None,
     device: cli.DeviceOption = None,
     offload_folder: cli.OffloadFolderOption = None,
@@ -97,7 +100,8 @@ def _serve(ctx: typer.Context) -> None:
     from outrider.server.run import serve as run
 
     params = ctx.params
-    target, drafter = params["target"], params["drafter"]
+    target, drafter, lossy = params["target"], params["drafter"], params["lossy"]
+    _require_one_rule(params["rule"], lossy)
     settings = _settings(params)
     loading = cli.loading(params) | {"drafter": _with_prediction(drafter)}
     listener = bind(params["host"], params["port"])
@@ -107,8 +111,9 @@ def _serve(ctx: typer.Context) -> None:
 
         return outrider.load(target, max_batch=params["max_batch"], **loading)
 
+    ready = partial(_say_ready, listener, drafter, lossy)
     with listener, json_logs():
-        run(load, settings, listener, on_ready=lambda: typer.echo(_listening(listener, drafter)))
+        run(load, settings, listener, on_ready=ready)
 
 
 def _serve_vllm(ctx: typer.Context) -> None:
@@ -182,6 +187,15 @@ def _note(text: str) -> None:
     typer.echo(f"note: {text}", err=True)
 
 
+def _require_one_rule(rule: Rule | None, lossy: str | None) -> None:
+    """Raise OptionError for a lossy rule that is none, or that has another rule beside it."""
+    from outrider.engine.engine import require_one_rule
+    from outrider.verification.lossy import parse_lossy
+
+    if lossy is not None:
+        require_one_rule(rule or "match", parse_lossy(lossy))
+
+
 def _require_packages() -> None:
     try:
         for name in _PACKAGES:
@@ -208,7 +222,8 @@ def _with_prediction(drafter: str) -> str:
     return drafter if kinds & {"none", _PREDICTION} else f"{drafter},{_PREDICTION}"
 
 
-def _listening(listener: Any, drafter: str) -> str:
+def _say_ready(listener: Any, drafter: str, lossy: str | None) -> None:
     host, port, *_ = listener.getsockname()
     address = f"[{host}]" if ":" in host else host
-    return f"listening on http://{address}:{port} (drafter: {drafter})"
+    told = f"drafter: {drafter}" if lossy is None else f"drafter: {drafter}, LOSSY {lossy}"
+    typer.echo(f"listening on http://{address}:{port} ({told})")

@@ -81,8 +81,8 @@ def _show(report: TuneReport, path: Path) -> None:
     console.print("The workload, prompts included")
     console.print(_drafters(report.results))
     subject = report.profile.subject
-    how = "compiled" if subject.is_compiled else "eager"
-    console.print(f"model: {subject.model}, {subject.dtype}, {how} passes", soft_wrap=True)
+    about = f"{subject.model}, {subject.dtype}, passes {subject.passes}"
+    console.print(f"model: {about}", soft_wrap=True)
     console.print(f"fastest: --drafter {report.recommended}", soft_wrap=True)
     console.print(f"profile: {path}", soft_wrap=True)
     for result in report.results:

@@ -115,6 +115,15 @@ Work: TypeAlias = Generator[Unit, Check, None]
 
 
 @dataclass(frozen=True, slots=True)
+class Table:
+    """Something that was found out, in rows of text; the first column is words."""
+
+    title: str
+    headers: list[str]
+    rows: list[list[str]]
+
+
+@dataclass(frozen=True, slots=True)
 class Proof:
     """All that was checked of a target and its drafters on a machine, and the verdict."""
 

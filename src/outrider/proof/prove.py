@@ -56,17 +56,19 @@ def prove(
     it early: the proof then holds what was checked by then, and is none. `rules` are what is
     enumerated: those of outrider, unless a test wants to see wrong ones found.
 
-    Raises OptionError for options out of range or a journal of another run, and PromptError for a
-    prompt that the model cannot take.
+    Raises OptionError for options out of range, a lossy decoder or a journal of another run, and
+    PromptError for a prompt that the model cannot take.
     """
-    _check_options(tokens, draws, seed, parts)
-    prompts = _prompts(decoder, default_workload() if workload is None else workload)
+    require_lossless(decoder)
+    check_options(tokens, draws, seed)
+    _check_parts(parts)
+    prompts = encoded(decoder, default_workload() if workload is None else workload)
     settings = {"tokens": tokens, "draws": draws, "seed": seed, "prompts": len(prompts)}
     plan = _plan(decoder, prompts, tokens, draws, seed, parts, rules)
     run = _Run(progress, sum(weight for weight, _ in plan))
     started = time.perf_counter()
     was_interrupted = False
-    with _Log(journal, _made_with(decoder, prompts, settings, parts)) as log, _quiet():
+    with _Log(journal, _made_with(decoder, prompts, settings, parts)) as log, quiet():
         try:
             for _, work in plan:
                 run.do(work, log)
@@ -201,7 +203,17 @@ def _made_with(
     }
 
 
-def _check_options(tokens: int, draws: int, seed: int, parts: Sequence[Part]) -> None:
+def require_lossless(decoder: Decoder) -> None:
+    """Raise OptionError for a decoder with a lossy rule: of that, nothing can be proved."""
+    if decoder.engine.lossy is not None:
+        raise OptionError(
+            f"lossy is {str(decoder.engine.lossy)!r}, which promises nothing that could be proved; "
+            "measure_loss tells how far it leads"
+        )
+
+
+def check_options(tokens: int, draws: int, seed: int) -> None:
+    """Raise OptionError for counts that are none, or too small to tell anything."""
     for name, value, least in (
         ("tokens", tokens, _FEWEST_TOKENS),
         ("draws", draws, _FEWEST_DRAWS),
@@ -209,13 +221,16 @@ def _check_options(tokens: int, draws: int, seed: int, parts: Sequence[Part]) ->
     ):
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             raise OptionError(f"{name} is {value!r}; it must be an integer of at least {least}")
+
+
+def _check_parts(parts: Sequence[Part]) -> None:
     if not parts or any(part not in PARTS for part in parts):
         raise OptionError(f"parts is {list(parts)}; it must hold some of {', '.join(PARTS)}")
     if "distribution" in parts:
         require_statistics()
 
 
-def _prompts(
+def encoded(
     decoder: Decoder, workload: Sequence[WorkloadPrompt]
 ) -> list[tuple[str, tuple[int, ...]]]:
     """Return names and ids of the prompts; whatever could fail later fails here."""
@@ -232,7 +247,7 @@ def _prompts(
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Keep warnings of dropped drafters back: the proof names them."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DrafterWarning)

@@ -1,4 +1,4 @@
-"""A proof as a page to show to others: what was run, every check with its numbers, the verdict."""
+"""A proof, or a loss, as a page to show to others: what was run, every number, the verdict."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from pathlib import Path
 
 from outrider.errors import LoadError, OptionError
 from outrider.files import write_at_once
-from outrider.proof.base import PARTS, Part, Proof
+from outrider.proof.base import Part, Proof, Table
 from outrider.proof.distribution import FALSE_ALARM
-from outrider.proof.tables import findings, headers, rows, title
+from outrider.proof.loss import Loss
+from outrider.proof.loss_tables import loss_findings, loss_tables
+from outrider.proof.tables import findings, proof_tables
 
 _HOW: dict[Part, str] = {
     "identity": """\
@@ -45,10 +47,26 @@ within the noise, which is measured at that very position by passes of other wid
 is a fault. `numerics=invariant` leaves no ties."""
 
 
-def write_report(proof: Proof, path: Path, command: str) -> None:
+_LOSS = (
+    """\
+Many short answers to two contexts are drawn, four likely tokens at a time, and held against the
+exact probabilities of the target's own logits: half the sum of what shares and probabilities differ
+by, for first tokens and for whole texts of up to three. In brackets the *noise floor*, the
+farthest that so many draws from those probabilities themselves came to lie, in a thousand trials;
+plain decoding stands below it.""",
+    """\
+Every prompt is answered greedily: plainly, by the lossy rule, and with the same drafts by `match`.
+*Differ* is the share of tokens that are not plain decoding's at their place; after the first one
+that is not, most are not. In brackets stands what comes of `match`. *Told* drafters
+are outrider's own: they are given plain decoding's answer and err on purpose.""",
+)
+
+
+def write_report(found: Proof | Loss, path: Path, command: str) -> None:
     """Write the page; a reader sees the old file or the new one. Raises LoadError."""
+    page = markdown(found, command) if isinstance(found, Proof) else loss_page(found, command)
     try:
-        write_at_once(path, markdown(proof, command))
+        write_at_once(path, page)
     except OSError as error:
         raise LoadError(f"cannot write the report {str(path)!r}: {error.strerror}") from error
 
@@ -61,20 +79,36 @@ def require_writable(path: Path) -> None:
 
 
 def markdown(proof: Proof, command: str) -> str:
-    """Return the page as Markdown."""
-    parts = [part for part in PARTS if proof.of_part(part)]
+    """Return the page of a proof as Markdown."""
+    told = {part: text.format(alarm=round(1 / FALSE_ALARM)) for part, text in _HOW.items()}
     sections = [
         "# Evidence of lossless decoding",
         f"**{proof.verdict}**",
         _facts(proof, command),
         _BITWISE if proof.subject.numerics == "invariant" else _FAST,
-        *(_section(proof, part) for part in parts),
-        _findings(proof),
+        *(_section(table, told[part]) for part, table in proof_tables(proof).items()),
+        _findings(findings(proof)),
     ]
+    return _page(sections)
+
+
+def loss_page(loss: Loss, command: str) -> str:
+    """Return the page of a loss as Markdown."""
+    sections = [
+        "# What a lossy rule costs",
+        f"**{loss.verdict}**",
+        _facts(loss, command),
+        *(_section(table, told) for table, told in zip(loss_tables(loss), _LOSS, strict=True)),
+        _findings(loss_findings(loss)),
+    ]
+    return _page(sections)
+
+
+def _page(sections: Sequence[str]) -> str:
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
-def _facts(proof: Proof, command: str) -> str:
+def _facts(proof: Proof | Loss, command: str) -> str:
     subject, machine = proof.subject, proof.machine
     threads = f"{machine.threads} threads on {machine.cores} cores"
     facts = {
@@ -82,7 +116,7 @@ def _facts(proof: Proof, command: str) -> str:
         "Target": f"{subject.model}, {subject.dtype}, on {subject.placement}",
         "Drafters": ", ".join(proof.drafters) or "none",
         "Numerics": subject.numerics,
-        "Passes": "compiled" if subject.is_compiled else "eager",
+        "Passes": subject.passes,
         "Machine": machine.accelerator or f"{machine.processor}, {threads}",
         "Versions": ", ".join(f"{name} {text}" for name, text in sorted(machine.versions.items())),
         "Settings": ", ".join(f"{name} {value:,}" for name, value in proof.settings.items()),
@@ -91,14 +125,11 @@ def _facts(proof: Proof, command: str) -> str:
     return _table(["", ""], [[name, text] for name, text in facts.items()])
 
 
-def _section(proof: Proof, part: Part) -> str:
-    told = _HOW[part].format(alarm=round(1 / FALSE_ALARM))
-    table = _table(headers(part), rows(part, proof.of_part(part)))
-    return f"## {title(part)}\n\n{told}\n\n{table}"
+def _section(table: Table, told: str) -> str:
+    return f"## {table.title}\n\n{told}\n\n{_table(table.headers, table.rows)}"
 
 
-def _findings(proof: Proof) -> str:
-    lines = findings(proof)
+def _findings(lines: Sequence[str]) -> str:
     if not lines:
         return ""
     return "## Findings\n\n" + "\n".join(f"- {_escaped(line)}" for line in lines)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from outrider.proof.base import CLAIMS, PARTS, Check, Part, Proof
+from outrider.proof.base import CLAIMS, PARTS, Check, Part, Proof, Table
 
 Column = tuple[str, Callable[[Check], str]]
 
@@ -42,26 +42,25 @@ _COLUMNS: Mapping[Part, tuple[Column, ...]] = {
 }
 
 
-def title(part: Part) -> str:
-    """Return what a part shows, with its number."""
-    return f"{PARTS.index(part) + 1}. {CLAIMS[part]}"
+def proof_tables(proof: Proof) -> dict[Part, Table]:
+    """Return a table for each part that has checks."""
+    parts = [part for part in PARTS if proof.of_part(part)]
+    return {part: _table(part, proof.of_part(part)) for part in parts}
 
 
-def headers(part: Part) -> list[str]:
-    """Return the names of the columns of a part."""
-    return ["check", *(name for name, _ in _COLUMNS[part]), "passed"]
-
-
-def rows(part: Part, checks: Sequence[Check]) -> list[list[str]]:
-    """Return a row of text for each check of a part."""
-    return [
-        [
-            check.name,
-            *(show(check) for _, show in _COLUMNS[part]),
-            "yes" if check.passed else "NO",
-        ]
-        for check in checks
-    ]
+def _table(part: Part, checks: Sequence[Check]) -> Table:
+    return Table(
+        title=f"{PARTS.index(part) + 1}. {CLAIMS[part]}",
+        headers=["check", *(name for name, _ in _COLUMNS[part]), "passed"],
+        rows=[
+            [
+                check.name,
+                *(show(check) for _, show in _COLUMNS[part]),
+                "yes" if check.passed else "NO",
+            ]
+            for check in checks
+        ],
+    )
 
 
 def findings(proof: Proof) -> list[str]:

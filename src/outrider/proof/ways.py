@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,7 @@ from outrider.proof.memory import RememberingTarget
 from outrider.proof.scenes import BATCH, SUPPORT, Scene
 from outrider.proof.variants import Named
 from outrider.trees.shape import TreeShape
-from outrider.types import Rule
+from outrider.types import LossyRule, Rule
 
 REJECTING: tuple[Rule, ...] = ("rejection", "block", "traversal")
 
@@ -43,6 +43,8 @@ class Way:
     weight: float = 0.15
     """What a draw takes, in about the time of a token of plain decoding."""
     needs_own_target: bool = False
+    lossy: LossyRule | None = None
+    """What verifies in place of the rule, where how far the law is off is to be measured."""
 
     def decoder(self, decoder: Decoder, scene: Scene) -> Decoder:
         """Return a decoder for a scene, of the same target."""
@@ -50,6 +52,7 @@ class Way:
             decoder.engine.target if self.needs_own_target else scene.target,
             self.build(scene),
             rule=self.rule,
+            lossy=self.lossy,
             max_draft=self.max_draft,
             max_batch=decoder.engine.max_batch if self.needs_own_target else BATCH,
         )
@@ -90,6 +93,25 @@ def ways_of(drafters: Sequence[Named], chains: Sequence[Named]) -> list[Way]:
             if rule == "rejection" or not named.drafter.is_lookup:
                 found.append(_way_of(named, rule))
     return found
+
+
+def lossy_ways(drafters: Sequence[Named], rule: LossyRule) -> list[Way]:
+    """Return plain decoding, drafts of ours under a lossy rule, and the user's drafters under it.
+
+    Behind the tokens of ours a window of the rule's has room.
+    """
+    shape = _TREE
+    if rule.kind == "fly":
+        shape = TreeShape.of_paths((0,) * depth for depth in range(1, int(rule.numbers[0]) + 3))
+    ways = [Way("likely drafts", "match", partial(_likely, shape=shape), max_draft=len(shape))]
+    if rule.base == "rejection":
+        build = partial(_contrary, shape=_CHAIN, is_false=False)
+        ways.append(Way("contrary chains", "match", build))
+    for named in drafters:
+        way = _way_of(named, "match")
+        ways.append(replace(way, name=named.name, max_draft=max(_NODES, len(shape))))
+    plain = Way("plain decoding", "match", lambda _: ())
+    return [plain, *(replace(way, lossy=rule) for way in ways)]
 
 
 def _way_of(named: Named, rule: Rule) -> Way:

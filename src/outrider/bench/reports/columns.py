@@ -153,6 +153,63 @@ FIGURES: tuple[Column, ...] = (
     *SPEED,
     *PARTS,
 )
+OVER_ORIGINAL = Column(
+    "over plain",
+    "Of a case that changes the answer: tokens per second over those of the target's own plain "
+    "decoding in the same repeat.",
+    lambda row: speedup(row.over_original),
+)
+DIFFERING = Column(
+    "differ",
+    "Share of the tokens that are not those of the target's plain decoding at their place: after "
+    "the first one that is not, most are not.",
+    lambda row: percent(row.differing),
+)
+LIKELIHOOD = Column(
+    "log-likelihood",
+    "Of a token, on average, in nats: what the target itself thinks of the text, without options; "
+    "that of its own plain decoding stands in the row of none.",
+    lambda row: number(row.log_likelihood, "{:.3f}"),
+)
+DIVERGENCE = Column(
+    "KL",
+    "Mean Kullback-Leibler divergence of a model's distributions from the target's, in nats, after "
+    "the same prefixes: those of the target's own answers.",
+    lambda row: number(row.divergence, "{:.3f}"),
+)
+WEIGHTS = Column(
+    "weights",
+    "What the weights of the model take, those of drafters aside.",
+    lambda row: memory(row.weight_bytes),
+)
+CHANGED: tuple[Column, ...] = (
+    TOKENS_PER_SECOND,
+    OVER_ORIGINAL,
+    TAU,
+    DIFFERING,
+    LIKELIHOOD,
+    DIVERGENCE,
+    Column(
+        "same choice",
+        "Share of these prefixes after which the same token is the likeliest.",
+        lambda row: percent(row.same_choice),
+    ),
+    Column(
+        "own plain",
+        "Prompts whose answers have the tokens of the same model's own plain decoding, of those "
+        "compared: speculation on top changes nothing more.",
+        IDENTICAL.show,
+    ),
+    WEIGHTS,
+)
+TERMINAL_CHANGED: tuple[Column, ...] = (
+    MEDIAN_RATE,
+    OVER_ORIGINAL,
+    DIFFERING,
+    LIKELIHOOD,
+    DIVERGENCE,
+    WEIGHTS,
+)
 TERMINAL: tuple[Column, ...] = (MEDIAN_RATE, SPEEDUP, TAU, ACCEPTED, PREDICTED, IDENTICAL)
 """What has room on a terminal beside a name."""
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from outrider.bench.base import ALL, CostPoint, Report, Row
-from outrider.bench.reports.columns import FIGURES, PARTS, SPEED, Column, known
+from outrider.bench.reports.columns import CHANGED, FIGURES, PARTS, SPEED, Column, known
 from outrider.bench.reports.numbers import milliseconds, speedup
-from outrider.bench.reports.outline import Setting, is_plain, settings
+from outrider.bench.reports.outline import Setting, is_plain, kept_answers, settings
 from outrider.bench.reports.summary import winners
 
 
@@ -50,6 +50,29 @@ def parts_grid(setting: Setting) -> Grid:
     return _grid("Where it comes from", PARTS, rows)
 
 
+CHANGED_ANSWERS = (
+    "These change the answer: what they write is not what the target says. They are held against "
+    "its plain decoding, which stands first."
+)
+
+
+def changed_rows(setting: Setting) -> tuple[Row, ...]:
+    """Return what changes the answer over the whole workload, below plain decoding of the target.
+
+    Empty if nothing does.
+    """
+    changed = [row for row in setting.changed if row.task == ALL] or list(setting.changed)
+    weights = {row.case.weights for row in changed if not row.case.model}
+    plain = [row for row in setting.overall or setting.by_task if is_plain(row.case)]
+    kept = [row for row in plain if row.case.weights in weights] or plain[:1]
+    return (*kept, *changed) if changed else ()
+
+
+def changed_grid(setting: Setting) -> Grid:
+    """Return what changes the answer, how fast it is, and how far from the target."""
+    return _grid("What changes the answer", CHANGED, changed_rows(setting))
+
+
 def tasks_grid(setting: Setting) -> Grid:
     """Return the speedup of each case by task."""
     found = {(row.case, row.task): row.speedup for row in setting.by_task}
@@ -73,11 +96,11 @@ def figures_grid(setting: Setting) -> Grid:
 
 def cost_grids(report: Report) -> tuple[Grid, ...]:
     """Return what a pass costs by rows, a table for each type of weights."""
-    kinds = dict.fromkeys(point.weights for point in report.costs)
-    return tuple(_costs(kind, [p for p in report.costs if p.weights == kind]) for kind in kinds)
+    kinds = dict.fromkeys(point.held for point in report.costs)
+    return tuple(_costs(kind, [p for p in report.costs if p.held == kind]) for kind in kinds)
 
 
-def _costs(weights: str, points: Sequence[CostPoint]) -> Grid:
+def _costs(held: str, points: Sequence[CostPoint]) -> Grid:
     columns = list(dict.fromkeys((point.batch, point.context) for point in points))
     found = {(point.batch, point.context, point.rows): point.seconds for point in points}
     headers = [f"batch {batch}, context {context}" for batch, context in columns]
@@ -85,7 +108,7 @@ def _costs(weights: str, points: Sequence[CostPoint]) -> Grid:
         (str(rows), *(_cost(found, batch, context, rows) for batch, context in columns))
         for rows in sorted({point.rows for point in points})
     )
-    return Grid(f"Time of a pass, {weights}", ("rows", *headers), rows)
+    return Grid(f"Time of a pass, {held}", ("rows", *headers), rows)
 
 
 def _cost(found: dict[tuple[int, int, int], float], batch: int, context: int, rows: int) -> str:
@@ -112,13 +135,16 @@ def reasons(rows: Sequence[Row]) -> tuple[tuple[str, str], ...]:
 
 def differences(setting: Setting) -> tuple[tuple[str, str], ...]:
     """Return each answer that is not plain decoding's, once: the case's label and the words."""
-    found = ((row.case.label, one) for row in setting.rows for one in row.differences)
+    rows = (*setting.rows, *setting.changed)
+    found = ((row.case.label, one) for row in rows for one in row.differences)
     return tuple(dict.fromkeys(found))
 
 
 def glossary(report: Report) -> tuple[tuple[str, str], ...]:
     """Return the columns that the report shows, each with its meaning."""
-    used = {column.header: column.meaning for column in known(FIGURES, report.rows)}
+    shown = known(FIGURES, kept_answers(report.rows))
+    changed = [row for setting in settings(report) for row in changed_rows(setting)]
+    used = {column.header: column.meaning for column in (*shown, *known(CHANGED, changed))}
     return (
         ("drafter", "What proposes tokens; none is plain decoding, the same engine without one."),
         *used.items(),

@@ -8,7 +8,9 @@ from collections.abc import Iterator, Sequence
 from outrider.bench.base import Report
 from outrider.bench.reports.facts import facts
 from outrider.bench.reports.grids import (
+    CHANGED_ANSWERS,
     Grid,
+    changed_grid,
     cost_grids,
     differences,
     figures_grid,
@@ -50,11 +52,17 @@ def _setting(setting: Setting, opening: Sequence[str]) -> Iterator[str]:
     why = reasons(setting.overall)
     if why:
         yield from ("### What limits it", "", *_pairs(why))
+    yield from _changed(changed_grid(setting))
     yield from _section(tasks_grid(setting))
     yield from _folded(figures_grid(setting))
     different = differences(setting)
     if different:
         yield from ("### Not identical", "", *_pairs(different))
+
+
+def _changed(grid: Grid) -> Iterator[str]:
+    if grid:
+        yield from (f"### {grid.caption}", "", CHANGED_ANSWERS, "", *_table(grid))
 
 
 def _costs(report: Report) -> Iterator[str]:

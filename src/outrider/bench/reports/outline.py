@@ -15,6 +15,8 @@ class Setting:
     temperature: float
     batch: int
     rows: tuple[Row, ...]
+    changed: tuple[Row, ...] = ()
+    """Those that change the answer, of the whole workload and of tasks: they claim nothing."""
 
     @property
     def title(self) -> str:
@@ -57,7 +59,15 @@ def settings(report: Report) -> tuple[Setting, ...]:
     found: dict[tuple[float, int], list[Row]] = {}
     for row in report.rows:
         found.setdefault((row.case.temperature, row.case.batch), []).append(row)
-    return tuple(Setting(*key, tuple(rows)) for key, rows in sorted(found.items()))
+    return tuple(
+        Setting(*key, kept_answers(rows), tuple(row for row in rows if row.case.changes_answer))
+        for key, rows in sorted(found.items())
+    )
+
+
+def kept_answers(rows: Sequence[Row]) -> tuple[Row, ...]:
+    """Return the rows of cases that leave the answer as it is."""
+    return tuple(row for row in rows if not row.case.changes_answer)
 
 
 def labels(rows: Sequence[Row]) -> tuple[str, ...]:

@@ -15,7 +15,9 @@ from plotly.offline import get_plotlyjs
 from outrider.bench.base import Failure, Report
 from outrider.bench.reports.facts import facts
 from outrider.bench.reports.grids import (
+    CHANGED_ANSWERS,
     Grid,
+    changed_grid,
     cost_grids,
     differences,
     figures_grid,
@@ -26,7 +28,7 @@ from outrider.bench.reports.grids import (
     tasks_grid,
     winners_grid,
 )
-from outrider.bench.reports.outline import Setting, is_plain, labels, settings, title
+from outrider.bench.reports.outline import Setting, is_plain, kept_answers, labels, settings, title
 from outrider.bench.reports.palette import styles
 from outrider.bench.reports.plots import Looks, Plot, report_plots, setting_plots
 from outrider.bench.reports.summary import equality, findings, method
@@ -42,6 +44,7 @@ class _Part:
     findings: tuple[str, ...]
     speed: Grid
     split: Grid
+    changed: Grid
     tasks: Grid
     figures: Grid
     reasons: Pairs
@@ -52,13 +55,14 @@ class _Part:
 def to_html(report: Report) -> str:
     """Return the text of `report.html`; what comes from the report is escaped."""
     found = settings(report)
-    plain = {row.case.label for row in report.rows if is_plain(row.case)}
-    looks = styles(labels(report.rows), plain)
+    plain = {row.case.label for row in kept_answers(report.rows) if is_plain(row.case)}
+    looks = styles(labels(kept_answers(report.rows)), plain)
     parts = [_part(each, looks, is_first=each is found[0]) for each in found]
     overall = report_plots(report, looks)
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     page = environment.from_string(_resource("page.html.j2")).render(
         report=report,
+        changes_answer=CHANGED_ANSWERS,
         opening=(*equality(report), *(one for each in found[:1] for one in findings(each))),
         winners=winners_grid(report),
         parts=parts,
@@ -82,6 +86,7 @@ def _part(setting: Setting, looks: Looks, *, is_first: bool) -> _Part:
         findings=() if is_first else findings(setting),  # those stand at the head of the page
         speed=speed_grid(setting),
         split=parts_grid(setting),
+        changed=changed_grid(setting),
         tasks=tasks_grid(setting),
         figures=figures_grid(setting),
         reasons=reasons(setting.overall),

@@ -9,9 +9,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from outrider.bench.base import Report
-from outrider.bench.reports.columns import TERMINAL, known
-from outrider.bench.reports.grids import differences, reasons
+from outrider.bench.base import Report, Row
+from outrider.bench.reports.columns import TERMINAL, TERMINAL_CHANGED, Column, known
+from outrider.bench.reports.grids import CHANGED_ANSWERS, changed_rows, differences, reasons
 from outrider.bench.reports.outline import Setting, settings, title
 from outrider.bench.reports.summary import equality, findings
 
@@ -27,18 +27,25 @@ def terminal_table(report: Report) -> RenderableType:
 
 def _setting(setting: Setting) -> Iterator[RenderableType]:
     rows = setting.overall or setting.by_task
-    columns = known(TERMINAL, rows)
-    table = Table(title=Text(setting.title, "bold"), title_justify="left")
-    table.add_column("drafter", min_width=12, overflow="fold")
-    for column in columns:
-        table.add_column(column.header, justify="right", no_wrap=True)
-    for row in rows:
-        table.add_row(_text(row.case.label), *(column.show(row) for column in columns))
-    yield table
+    yield _table(setting.title, TERMINAL, rows)
     yield from _lines(findings(setting))
     yield from _pairs("what limits it:", reasons(rows))
+    changed = changed_rows(setting)
+    if changed:
+        yield _table(CHANGED_ANSWERS, TERMINAL_CHANGED, changed)
     yield from _pairs("not identical:", differences(setting))
     yield Text()
+
+
+def _table(title: str, columns: Sequence[Column], rows: Sequence[Row]) -> Table:
+    shown = known(columns, rows)
+    table = Table(title=Text(title, "bold"), title_justify="left")
+    table.add_column("drafter", min_width=12, overflow="fold")
+    for column in shown:
+        table.add_column(column.header, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(_text(row.case.label), *(column.show(row) for column in shown))
+    return table
 
 
 def _failures(report: Report) -> Iterator[RenderableType]:

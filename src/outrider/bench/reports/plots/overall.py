@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from outrider.bench.base import ALL, CostPoint, Report, Row
 from outrider.bench.reports.numbers import milliseconds, speedup, spread
-from outrider.bench.reports.outline import kind_of, labels, settings, title
+from outrider.bench.reports.outline import kept_answers, kind_of, labels, settings, title
 from outrider.bench.reports.palette import RULE, TEXT, Style, styles
 from outrider.bench.reports.plots.base import Looks, Plot, figure, hover, look, task_name, whiskers
 
@@ -23,7 +23,8 @@ def report_plots(report: Report, looks: Looks) -> tuple[Plot, ...]:
 
 
 def _plots(report: Report, looks: Looks) -> Iterator[Plot]:
-    predicted = [row for row in report.rows if row.predicted is not None and row.speedup]
+    kept = kept_answers(report.rows)
+    predicted = [row for row in kept if row.predicted is not None and row.speedup]
     if predicted:
         yield _prediction(predicted, looks)
     overall = [row for setting in settings(report) for row in setting.overall]
@@ -144,11 +145,11 @@ Curves = dict[str, list[tuple[CostPoint, float]]]
 def _curves(points: Sequence[CostPoint]) -> Curves:
     """Return points with their cost over one row, by what else they depend on."""
     found: Curves = {}
-    singles = {(p.weights, p.batch, p.context): p.seconds for p in points if p.rows == 1}
+    singles = {(p.held, p.batch, p.context): p.seconds for p in points if p.rows == 1}
     for point in sorted(points, key=lambda point: point.rows):
-        single = singles.get((point.weights, point.batch, point.context))
+        single = singles.get((point.held, point.batch, point.context))
         if single:
-            name = f"{point.weights}, batch {point.batch}, context {point.context}"
+            name = f"{point.held}, batch {point.batch}, context {point.context}"
             found.setdefault(name, []).append((point, point.seconds / single))
     return {name: curve for name, curve in found.items() if len(curve) > 1}
 
