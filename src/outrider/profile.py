@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from outrider.targets.transformers import TransformersTarget
 
 _LOGGER = logging.getLogger("outrider")
-_FORMAT = 3
+_FORMAT = 4
 # These say where a configuration came from, or how it is run, not what the model is.
 _INCIDENTAL = frozenset({"_name_or_path", "transformers_version", "torch_dtype", "dtype"})
 
@@ -41,6 +41,15 @@ class Subject:
     is_compiled: bool
     placement: str
     """Where the weights are: a device, or the digest of a map of several."""
+    reads_blocks: bool = False
+    """Whether passes read the weights in the blocks of a GGUF file."""
+
+    @property
+    def passes(self) -> str:
+        """How passes are run, in a word or two."""
+        if not self.is_compiled:
+            return "eager"
+        return "compiled, from GGUF blocks" if self.reads_blocks else "compiled"
 
     def difference(self, other: Subject) -> str | None:
         """Say in words where two subjects first differ, None if they are the same."""
@@ -132,14 +141,19 @@ def describe_subject(loaded: LoadedModel, target: TransformersTarget) -> Subject
         numerics=target.numerics,
         is_compiled=target.is_compiled,
         placement=_digest(str(placement)) if is_spread else str(target.device),
+        reads_blocks=target.reads_blocks,
     )
 
 
 def profile_path(subject: Subject) -> Path:
     """Return where the profile of a subject is kept on this machine."""
-    name = "".join(c if c.isalnum() or c in "-." else "_" for c in subject.model.split("/")[-1])
     key = _digest(json.dumps(asdict(subject), sort_keys=True))
-    return cache_directory() / "profiles" / f"{name[:60]}-{key}.json"
+    return cache_directory() / "profiles" / f"{_file_name(subject.model)}-{key}.json"
+
+
+def _file_name(model: str) -> str:
+    """Return what the files of a model's profiles begin with; other models may share it."""
+    return "".join(c if c.isalnum() or c in "-." else "_" for c in model.split("/")[-1])[:60]
 
 
 def find_profile(
@@ -170,6 +184,35 @@ def find_profile(
         _LOGGER.warning("profile not used, as it is of %s; run `outrider tune` again", reason)
         return None
     return profile
+
+
+def profiles_of(model: str) -> list[Profile]:
+    """Return the stored profiles of a model that hold on this machine, the latest first.
+
+    There is one for each way in which it was run. Of a damaged one a line is logged.
+    """
+    found = []
+    for path in sorted((cache_directory() / "profiles").glob(f"{_file_name(model)}-*.json")):
+        try:
+            profile = Profile.load(path)
+        except LoadError as error:
+            _LOGGER.warning("%s; run `outrider tune` to measure again", error)
+            continue
+        if profile.subject.model == model and _is_here(profile.machine):
+            found.append(profile)
+    return sorted(found, key=lambda profile: profile.measured, reverse=True)
+
+
+def _is_here(machine: Machine) -> bool:
+    import torch
+
+    if machine.accelerator is None:
+        device = torch.device("cpu")
+    elif torch.cuda.is_available():
+        device = torch.device("cuda")
+    else:
+        return False
+    return machine.difference(this_machine(device)) is None
 
 
 def _seal(values: Any) -> str:

@@ -8,13 +8,19 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import DynamicCache, LogitsProcessorList, StoppingCriteriaList
+from transformers import (
+    DynamicCache,
+    LogitsProcessorList,
+    MambaConfig,
+    MambaForCausalLM,
+    StoppingCriteriaList,
+)
 from transformers.generation import logits_process as hf
 from transformers.generation.stopping_criteria import EosTokenCriteria
 
 import outrider
 from outrider.drafters.prediction import PredictionDrafter
-from outrider.errors import OptionError, OutriderError
+from outrider.errors import OptionError, OutriderError, UnsupportedModelError
 from support.generating import assert_same_output, both, copying, family, knowing, prompts
 from support.tiny import shared_model, tiny_model
 
@@ -59,7 +65,22 @@ def test_what_is_not_honoured_is_refused_by_name(name: str) -> None:
         generate(**prompts(4), custom_generate=copying(), **(CUT | REFUSED[name]))
 
 
+def test_a_model_whose_state_cannot_be_rolled_back_is_refused_by_its_layers() -> None:
+    """CACHE-5: before the first token, and `generate` by itself goes on as ever."""
+    make: Any = MambaForCausalLM  # its constructor is untyped
+    config: Any = MambaConfig
+    model = make(config(vocab_size=64, hidden_size=32, num_hidden_layers=2, state_size=4)).eval()
+    model.generation_config.pad_token_id = 0
+    before = model.generate(**prompts(4), **CUT)
+    with pytest.raises(UnsupportedModelError, match="linear_attention"):
+        model.generate(**prompts(4), custom_generate=copying(), **CUT)
+    with pytest.raises(UnsupportedModelError, match="linear_attention"):
+        outrider.load(model)
+    assert model.generate(**prompts(4), **CUT).tolist() == before.tolist()
+
+
 def test_an_assistant_is_refused_though_transformers_does_not_tell_of_it() -> None:
+    """DRAFT-4: of two drafters none wins in silence."""
     generate: Any = shared_model().generate
     with pytest.raises(OptionError, match="assistant_model is 'LlamaForCausalLM'"):
         generate(**prompts(4), custom_generate=knowing(), assistant_model=tiny_model(), **CUT)

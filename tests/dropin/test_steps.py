@@ -7,7 +7,13 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from transformers import StoppingCriteria, StoppingCriteriaList, TextStreamer
+from transformers import (
+    LogitsProcessor,
+    LogitsProcessorList,
+    StoppingCriteria,
+    StoppingCriteriaList,
+    TextStreamer,
+)
 from transformers.generation.stopping_criteria import MaxLengthCriteria, StopStringCriteria
 from transformers.generation.streamers import BaseStreamer
 
@@ -62,7 +68,9 @@ class Ninth(StoppingCriteria):
 def test_criteria_are_asked_of_all_rows_at_every_token_with_the_scores_so_far(
     lengths: tuple[int, ...], eos: int | None, output: dict[str, Any]
 ) -> None:
-    """Without an end-of-text id rows that have ended are written on, with one they are padded."""
+    """STOP-5, STOP-7: without an end-of-text id rows that have ended are written on, with one they
+    are padded.
+    """
     asked: list[Watching] = []
 
     def make() -> dict[str, Any]:
@@ -78,6 +86,34 @@ def test_criteria_are_asked_of_all_rows_at_every_token_with_the_scores_so_far(
     assert len(ours.ids) > 1
     for mine, other in zip(ours.scores, theirs.scores, strict=True):
         assert_same_steps(mine, other)
+
+
+class BansByCall(LogitsProcessor):
+    """Bans at each third call what the scores favour: it keeps state."""
+
+    def __init__(self) -> None:
+        self.prefixes: list[list[int]] = []
+
+    def __call__(self, input_ids: Any, scores: Any) -> Any:
+        self.prefixes.append(input_ids[0].tolist())
+        if len(self.prefixes) % 3 == 0:
+            return scores.scatter(1, scores.argmax(-1, keepdim=True), -torch.inf)
+        return scores
+
+
+def test_a_processor_is_called_once_for_each_token_of_a_lone_row_and_in_order() -> None:
+    """PROC-7: of what was drafted and rejected it hears nothing."""
+    made: list[BansByCall] = []
+
+    def make() -> dict[str, Any]:
+        made.append(BansByCall())
+        return {"logits_processor": LogitsProcessorList([made[-1]])}
+
+    expected, found = both(shared_model(), prompts(6), knowing(), make, max_new_tokens=30)
+    assert_same_output(found, expected)
+    theirs, ours = made
+    assert ours.prefixes == theirs.prefixes
+    assert len(ours.prefixes) == 30
 
 
 @pytest.mark.parametrize("kind", [AllTogether, Ninth, lambda: MaxLengthCriteria(23)])
@@ -165,3 +201,23 @@ def test_what_a_streamer_raises_leaves_no_work_behind() -> None:
     expected, found = both(model, prompts(6), custom)
     assert_same_output(found, expected)
     assert PAD not in found[0, 12:].tolist()
+
+
+def test_what_a_processor_raises_leaves_the_model_as_it_was() -> None:
+    """CACHE-7."""
+
+    class FailsThird(BansByCall):
+        def __call__(self, input_ids: Any, scores: Any) -> Any:
+            if len(self.prefixes) == 2:
+                raise KeyError("third")
+            return super().__call__(input_ids, scores)
+
+    model, custom = shared_model(), knowing()
+    generate: Any = model.generate
+    hooks = [len(module._forward_hooks) for module in model.modules()]
+    failing = LogitsProcessorList([FailsThird()])
+    with pytest.raises(KeyError, match="third"):
+        generate(**prompts(6), max_new_tokens=9, custom_generate=custom, logits_processor=failing)
+    assert [len(module._forward_hooks) for module in model.modules()] == hooks
+    expected, found = both(model, prompts(6), custom)
+    assert_same_output(found, expected)

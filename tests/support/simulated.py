@@ -70,7 +70,8 @@ class SimulatedDrafter(ScriptedDrafter):
     """Knows the text, and is right at each place with a probability that may depend on the place.
 
     At one place it is right always or never, however often it is asked.
-    A proposal takes `fixed` seconds, and `step` for each of its tokens.
+    A proposal takes `fixed` seconds, and `step` for each of its tokens; each request more makes
+    its steps longer by a share `crowding`.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class SimulatedDrafter(ScriptedDrafter):
         *,
         step: float = 0.0,
         fixed: float = 0.0,
+        crowding: float = 0.0,
         is_lookup: bool = False,
         name: str = "simulated",
         seed: int = 0,
@@ -92,7 +94,7 @@ class SimulatedDrafter(ScriptedDrafter):
         self.begun = 0
         self._text, self._clock, self._vocab = text, clock, vocab
         self._rate = rate if callable(rate) else (lambda _: rate)
-        self._step, self._fixed = step, fixed
+        self._step, self._fixed, self._crowding = step, fixed, crowding
         self._seed = seed
 
     def begin(self, request: DraftRequest) -> list[int]:
@@ -100,7 +102,8 @@ class SimulatedDrafter(ScriptedDrafter):
         return super().begin(request)
 
     def propose(self, states: Sequence[list[int]], budgets: Sequence[int]) -> list[DraftTree]:
-        self._clock.now += self._fixed + self._step * max(budgets)
+        step = self._step * (1 + self._crowding * (len(states) - 1))
+        self._clock.now += self._fixed + step * max(budgets)
         return super().propose(states, budgets)
 
     def _chain(self, context: tuple[int, ...], budget: int) -> DraftTree:

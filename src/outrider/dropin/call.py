@@ -15,7 +15,7 @@ from outrider.dropin.refusals import require_arguments, require_options, require
 from outrider.errors import OptionError, PromptError
 from outrider.sampling.custom import Complete
 from outrider.sampling.params import SamplingParams
-from outrider.targets.capabilities import rollback_class
+from outrider.targets.capabilities import require_supported, rollback_class
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,9 +44,13 @@ class Call:
         config: Any,
         arguments: Mapping[str, Any],
     ) -> Call:
-        """Read a call; raises OptionError for what cannot be honoured, or PromptError."""
+        """Read a call; raises OptionError for what cannot be honoured, or PromptError.
+
+        A model that cannot be driven is an UnsupportedModelError.
+        """
         if model.config.is_encoder_decoder:
             raise OptionError("generate: custom_generate is for decoder-only models")
+        require_supported(model.config, name=type(model).__name__, model_class=type(model))
         require_options(config)
         require_arguments(arguments)
         require_stateless(processors)
