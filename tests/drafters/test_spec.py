@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from outrider.bundled import bundled_head
@@ -18,6 +20,8 @@ from outrider.errors import OptionError
         ("prediction:a:b.txt", DrafterSpec("prediction", "a:b.txt")),
         ("model", DrafterSpec("model")),
         ("model:org/name", DrafterSpec("model", "org/name")),
+        ("model:org/name?way=text", DrafterSpec("model", "org/name", "text")),
+        ("model:a@int8?way=tokens", DrafterSpec("model", "a@int8", "tokens")),
         ("eagle", DrafterSpec("eagle")),
         ("medusa:heads/of mine", DrafterSpec("medusa", "heads/of mine")),
         ("early-exit:12", DrafterSpec("early-exit", "12")),
@@ -25,6 +29,19 @@ from outrider.errors import OptionError
 )
 def test_a_spec_is_a_kind_and_what_it_is_made_from(text: str, spec: DrafterSpec) -> None:
     assert parse_spec(text) == spec
+    assert str(spec) == text
+
+
+@pytest.mark.parametrize("text", ["model:a?way=words", "model:a?", "model:?way=text", "model:a?b"])
+def test_an_unknown_way_is_refused_with_the_known_ones(text: str) -> None:
+    with pytest.raises(OptionError, match=r"unknown option .*\?way=tokens and .*\?way=text"):
+        parse_spec(text)
+
+
+def test_a_file_may_have_a_way_in_its_name(tmp_path: Path) -> None:
+    folder = tmp_path / "odd?way=text"
+    folder.mkdir()
+    assert parse_spec(f"model:{folder}") == DrafterSpec("model", str(folder))
 
 
 @pytest.mark.parametrize("text", ["", "sufix", "suffix:", "suffix:9", "none:x", "Suffix"])

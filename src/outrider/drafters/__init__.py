@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from outrider.drafters.spec import TRAINED
+from outrider.errors import OptionError
 
 if TYPE_CHECKING:
-    from torch import nn
+    from collections.abc import Callable
+
+    from torch import Tensor, nn
     from transformers import PreTrainedConfig
 
     from outrider.checkpoints.base import Checkpoint
     from outrider.drafters.base import Drafter
     from outrider.drafters.spec import DrafterSpec
+    from outrider.heads.eagle import EagleHead
+    from outrider.heads.medusa import MedusaHeads
     from outrider.targets.loading import LoadedModel
     from outrider.targets.transformers import TransformersTarget
-
-    Head = TypeVar("Head", bound=nn.Module)
 
 
 def build_drafter(
@@ -37,7 +40,8 @@ def build_drafter(
     `chains_only` forbids drafts that branch.
 
     Raises LoadError for a model that cannot be loaded, VocabularyMismatchError for one whose ids
-    mean something else, and OptionError for a layer there is no exit at.
+    mean something else and cannot be translated, and OptionError for a layer there is no exit at,
+    or a way of drafting that is not open to the model.
     """
     match spec.kind:
         case "none":
@@ -68,9 +72,8 @@ def build_drafter(
             draft = head or read_head(spec, loaded.name, loaded.model.config)
             if draft is not None:
                 return _build_sharing_drafter(draft, target, compile)
-            assert spec.argument is not None
             options = (device, compile, trust_remote_code)
-            return _build_model_drafter(spec.argument, loaded, target.vocab_size, *options)
+            return _build_model_drafter(spec, loaded, target.vocab_size, *options)
 
 
 def read_head(spec: DrafterSpec, target: str, target_config: PreTrainedConfig) -> Checkpoint | None:
@@ -92,6 +95,11 @@ def read_head(spec: DrafterSpec, target: str, target_config: PreTrainedConfig) -
     name = spec.argument or str(bundled_head(spec.kind, target))
     if spec.kind == "model" and not holds_native(name):
         return None
+    if spec.way is not None:
+        raise OptionError(
+            f"drafter {str(spec)!r} names a way to draft, but shares the target's embeddings: it "
+            "drafts in the target's own token ids"
+        )
     head = load_head(name, TRAINED[spec.kind], target_config)
     require_own_target(head, target, name)
     return head
@@ -105,38 +113,46 @@ def _build_head_drafter(
     model = target.model
     embeddings: Any = model.get_input_embeddings()
     get_output: Any = model.get_output_embeddings  # untyped there
-    output_layer = get_output()
     options = {"width": 1} if chains_only else {}
     if isinstance(head.config, EagleConfig):
         from outrider.drafters.eagle import EagleDrafter
         from outrider.heads.eagle import EagleHead
 
-        eagle = _placed(EagleHead.load(head.config, head.tensors), target)
+        eagle = EagleHead.load(head.config, head.tensors)
+        output_layer = _place(eagle, target, get_output(), borrows=not head.config.owns_head)
         return EagleDrafter(eagle, embeddings=embeddings, output_layer=output_layer, **options)
     from outrider.drafters.medusa import MedusaDrafter
     from outrider.heads.medusa import MedusaHeads
 
     assert isinstance(head.config, MedusaConfig)
-    medusa = _placed(MedusaHeads.load(head.config, head.tensors), target)
+    medusa = MedusaHeads.load(head.config, head.tensors)
+    output_layer = _place(medusa, target, get_output(), borrows=not head.config.owns_output)
     return MedusaDrafter(medusa, output_layer=output_layer, **options)
 
 
-def _placed(head: Head, target: TransformersTarget) -> Head:
-    """Put a head where the target is, in its type; where that is compiled, by the same kernels.
+def _place(
+    head: EagleHead | MedusaHeads,
+    target: TransformersTarget,
+    output_layer: nn.Module,
+    *,
+    borrows: bool,
+) -> Callable[[Tensor], Tensor]:
+    """Put a head where the target is, in its type; where that is compiled, by kernels of our own.
 
-    The kernels read the head's weights as int8: its guesses are hardly worse, and sooner there.
+    Returns the output layer of the target for a head that borrows it: by the same kernels.
     """
     embeddings: Any = target.model.get_input_embeddings()
     head.to(embeddings.weight.device, target.model.dtype)
-    _use_kernels(head, target)
-    return head
+    if not _has_kernels(target):
+        return output_layer
+    from outrider.heads.kernels import lent_layer, run_by_kernels
+
+    run_by_kernels(head)
+    return lent_layer(output_layer, target.model.dtype) if borrows else output_layer
 
 
-def _use_kernels(module: nn.Module, target: TransformersTarget) -> None:
-    if target.is_compiled and target.device.type == "cpu":
-        from outrider.targets.kernels.layers import use_kernels
-
-        use_kernels(module)
+def _has_kernels(target: TransformersTarget) -> bool:
+    return target.is_compiled and target.device.type == "cpu"
 
 
 def _build_early_exit(layer: int, target: TransformersTarget) -> Drafter[Any]:
@@ -163,7 +179,10 @@ def _build_sharing_drafter(
     if ids is not None:
         ids = ids.to(device)
         share(model, embeddings, output_rows(output_layer, ids, dtype).to(device))
-    _use_kernels(model, target)
+    if _has_kernels(target):
+        from outrider.targets.kernels.layers import use_kernels
+
+        use_kernels(model)
     if ids is None:  # after the kernels: they would make a copy of the target's own layer
         share(model, embeddings, output_layer)
     return ModelDrafter(
@@ -175,26 +194,36 @@ def _build_sharing_drafter(
 
 
 def _build_model_drafter(
-    spec: str,
+    spec: DrafterSpec,
     target: LoadedModel,
     vocab_size: int,
     device: Any,
     compile: bool | None,
     trust_remote_code: bool,
 ) -> Drafter[Any]:
+    from outrider.drafters.foreign import ForeignDrafter
     from outrider.drafters.model import ModelDrafter
-    from outrider.drafters.vocabulary import compare_vocabularies
+    from outrider.drafters.translation import Translation, relate
     from outrider.targets.loading import load_model
     from outrider.targets.transformers import TransformersTarget
 
+    assert spec.argument is not None
+    if target.model.config.is_encoder_decoder:
+        from outrider.drafters.encoder_decoder import build_encoder_decoder_drafter
+
+        return build_encoder_decoder_drafter(
+            spec, target, vocab_size, device=device, trust_remote_code=trust_remote_code
+        )
     loaded = load_model(
-        spec,
+        spec.argument,
         dtype=target.model.dtype,
         device=target.model.device if device is None else device,
         trust_remote_code=trust_remote_code,
     )
     model = TransformersTarget(loaded.model, compile=compile)
-    shared = compare_vocabularies(
-        target.tokenizer, loaded.tokenizer, vocab_size, model.vocab_size
-    ).shared_ids
-    return ModelDrafter(model, vocab_size=vocab_size, shared_ids=shared)
+    found = relate(target.tokenizer, loaded.tokenizer, vocab_size, model.vocab_size, spec.way)
+    if not isinstance(found, Translation):
+        return ModelDrafter(model, vocab_size=vocab_size, shared_ids=found.shared_ids)
+    assert target.tokenizer is not None and loaded.tokenizer is not None
+    tokenizers = (target.tokenizer, loaded.tokenizer)
+    return ForeignDrafter(model, found, tokenizers, vocab_size=vocab_size, way=spec.way)

@@ -91,6 +91,10 @@ class DraftRequest:
     """The target's own sequence of the request, for drafters that are part of the target."""
     grammar: DraftGrammar | None = None
     """The grammar that the output is held to, led on with what is committed."""
+    input_ids: tuple[int, ...] | None = None
+    """What the target's encoder reads, if it has one."""
+    context_ids: tuple[int, ...] = ()
+    """Text before the prompt that the output may take up: that input, in ids of the text's own."""
 
 
 State = TypeVar("State")

@@ -102,9 +102,9 @@ class NgramDrafter(Drafter[NgramState]):
         self._length = length
 
     def begin(self, request: DraftRequest) -> NgramState:
-        """Index the prompt."""
+        """Index the prompt, and the input before it."""
         state = NgramState(self._min_ngram, self._max_ngram)
-        for token in request.prompt_ids:
+        for token in (*request.context_ids, *request.prompt_ids):
             state.append(token)
         return state
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, TypeAlias, cast, get_args
 
 from outrider.checkpoints.base import Kind
@@ -12,6 +13,10 @@ from outrider.errors import OptionError
 DrafterKind: TypeAlias = Literal[
     "none", "ngram", "suffix", "grammar", "prediction", "model", "eagle", "medusa", "early-exit"
 ]
+
+Way: TypeAlias = Literal["tokens", "text"]
+"""How a draft model with another tokenizer drafts: token by token among those that both have, or
+text that the target's tokenizer cuts."""
 
 _ARGUMENTS = {
     "prediction": "FILE",
@@ -27,11 +32,14 @@ _OPTIONAL = frozenset({"prediction", "model", "eagle", "medusa"})
 TRAINED: dict[str, Kind] = {"eagle": "eagle", "medusa": "medusa", "model": "draft"}
 """The kinds that may name something trained for its target, and what that is."""
 
+_WAY = "?way="
+
 _NOUNS = {"eagle": "head", "medusa": "head", "early-exit": "layer"}
 
 SPECS = (
-    "none, ngram, suffix, grammar, prediction, prediction:FILE, model, model:ID_OR_PATH, eagle, "
-    "eagle:PATH, medusa, medusa:PATH, early-exit:LAYER"
+    "none, ngram, suffix, grammar, prediction, prediction:FILE, model, model:ID_OR_PATH, "
+    "model:ID_OR_PATH?way=WAY, eagle, eagle:PATH, medusa, medusa:PATH, "
+    "early-exit:LAYER"
 )
 
 
@@ -41,6 +49,12 @@ class DrafterSpec:
 
     kind: DrafterKind
     argument: str | None = None
+    way: Way | None = None
+    """Of a draft model: how it drafts, where the user has a say in it."""
+
+    def __str__(self) -> str:
+        argument = "" if self.argument is None else f":{self.argument}"
+        return f"{self.kind}{argument}" + ("" if self.way is None else f"{_WAY}{self.way}")
 
 
 # A comma within a name or a path does not part specs: what comes after is no kind of drafter.
@@ -80,4 +94,20 @@ def parse_spec(text: str) -> DrafterSpec:
         )
     if kind == "early-exit" and not (argument.isdecimal() and int(argument) > 0):
         raise OptionError(f"drafter {text!r} names no layer: {argument!r} is no number from 1")
-    return DrafterSpec(cast("DrafterKind", kind), argument or None)
+    found = DrafterSpec(cast("DrafterKind", kind), argument or None)
+    return _with_way(found) if kind == "model" and argument else found
+
+
+def _with_way(spec: DrafterSpec) -> DrafterSpec:
+    """Take the way off a draft model's argument, unless a file or folder has it in its name."""
+    argument = spec.argument or ""
+    name, mark, way = argument.rpartition("?")
+    if not mark or Path(argument).expanduser().exists():
+        return spec
+    known = [f"way={one}" for one in get_args(Way)]
+    if way not in known or not name:
+        raise OptionError(
+            f"drafter {str(spec)!r} ends in the unknown option ?{way}; known are "
+            f"{' and '.join(f'{name}?{one}' for one in known)}"
+        )
+    return DrafterSpec(spec.kind, name, cast("Way", way.removeprefix("way=")))

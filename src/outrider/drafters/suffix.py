@@ -116,8 +116,8 @@ class SuffixDrafter(Drafter[SuffixState]):
         self._store = OutputStore(max_shared_tokens) if max_shared_tokens else None
 
     def begin(self, request: DraftRequest) -> SuffixState:
-        """Index the prompt."""
-        text = SuffixAutomaton(request.prompt_ids)
+        """Index the prompt, and the input before it."""
+        text = SuffixAutomaton((*request.context_ids, *request.prompt_ids))
         return SuffixState(Match(text, *text.repeated_suffix()))
 
     def propose(self, states: Sequence[SuffixState], budgets: Sequence[int]) -> list[DraftTree]:

@@ -41,8 +41,7 @@ class VllmDrafter:
     @property
     def text(self) -> str:
         """The spec as it was written, by which profiles know a drafter."""
-        spec = self.spec
-        return spec.kind if spec.argument is None else f"{spec.kind}:{spec.argument}"
+        return str(self.spec)
 
     @property
     def name(self) -> str:
@@ -60,6 +59,11 @@ def choose_drafter(text: str) -> DrafterSpec | None:
     (spec,) = specs
     if spec.kind == "none":
         return None
+    if spec.way is not None:
+        raise OptionError(
+            f"drafter {text!r} names a way to draft with another tokenizer, which vLLM does not "
+            "have; leave it out"
+        )
     if spec.kind not in _METHODS:
         reason = _REASONS.get(spec.kind, "it knows no such drafter")
         known = ", ".join(_METHODS)

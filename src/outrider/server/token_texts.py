@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from outrider.drafters.spelling import byte_letters
+
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
@@ -17,7 +19,7 @@ class TokenTexts:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase | None) -> None:
         self._tokenizer = tokenizer
-        self._letters = _byte_letters()
+        self._letters = byte_letters()
         self._texts: dict[int, str] = {}  # at most the vocabulary
 
     def text(self, token: int) -> str:
@@ -49,11 +51,3 @@ class TokenTexts:
         )
         word = str(self._tokenizer.convert_ids_to_tokens(token))
         return f" {text}" if word.startswith("▁") and not text.startswith(" ") else text
-
-
-def _byte_letters() -> dict[str, int]:
-    """Return the byte that each letter of a byte-level vocabulary stands for."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    letters = {chr(byte): byte for byte in printable}
-    others = (byte for byte in range(0x100) if byte not in set(printable))
-    return letters | {chr(0x100 + place): byte for place, byte in enumerate(others)}
