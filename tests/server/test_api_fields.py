@@ -131,6 +131,7 @@ def test_a_wrong_value_is_refused_by_name(
 def test_an_option_does_what_it_does_offline(
     running: Running, offline: Decoder, field: str
 ) -> None:
+    """SERVE-2."""
     body, options = HONOURED[field]
     asked: dict[str, Any] = ({} if "max" in field else {"max_tokens": LENGTH}) | body
     answer = running.chat(**asked)

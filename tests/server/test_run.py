@@ -22,6 +22,8 @@ from serving import (
 
 from outrider.decoder import Decoder
 from outrider.errors import LoadError, OptionError
+from outrider.server.bodies import Generation
+from outrider.server.jobs import Job, Preparer
 from outrider.server.run import ServerFailedError, bind, serve
 from outrider.server.settings import ServerSettings
 
@@ -142,6 +144,50 @@ def test_an_engine_that_breaks_down_is_told_to_all_who_wait() -> None:
         assert isinstance(running.service.worker.error, ZeroDivisionError)
 
 
+def test_a_fault_in_one_request_is_logged_with_its_id_and_ends_no_other(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    faults: list[Exception] = []
+
+    def load() -> Decoder:
+        decoder = load_tiny()
+        target: Any = decoder.engine.target
+        score = target.score
+
+        def faulty(*arguments: Any) -> Any:
+            if faults:
+                raise faults.pop()
+            return score(*arguments)
+
+        target.score = faulty
+        return decoder
+
+    with serving(load) as running:
+        faults.append(ZeroDivisionError("by chance"))
+        failed = running.chat()
+        assert failed.status_code == 500 and "chance" not in failed.text
+        (line,) = [record for record in caplog.records if record.exc_info is not None]
+        assert failed.headers["x-request-id"] in line.getMessage()
+        assert line.exc_info is not None and "by chance" in str(line.exc_info[1])
+        assert running.chat().status_code == 200
+        assert running.service.worker.scheduler.audit() == []
+
+
+def test_all_that_is_done_once_for_a_kind_of_request_is_done_before_any_is_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    prepared: list[str] = []
+    prepare = Preparer.prepare
+
+    def noted(preparer: Preparer, body: Generation, **options: Any) -> Job:
+        prepared.append(f"{type(body).__name__} {threading.current_thread().name}")
+        return prepare(preparer, body, **options)
+
+    monkeypatch.setattr(Preparer, "prepare", noted)
+    with serving(load_tiny):
+        assert set(prepared) == {"Chat outrider-worker", "Completion outrider-worker"}
+
+
 def test_a_model_that_cannot_be_loaded_is_the_end_of_the_server() -> None:
     def load() -> Decoder:
         raise LoadError("no such model")
@@ -210,3 +256,9 @@ def test_an_address_that_is_taken_is_refused_before_anything_is_loaded() -> None
         bind("127.0.0.1", 99999)
     with bind("127.0.0.1", 0) as listener:
         assert listener.family == socket.AF_INET
+
+
+def test_the_server_is_not_the_first_to_close_an_idle_connection() -> None:
+    """A request on a connection that is being closed is lost; OpenAI's client keeps its own 5 s."""
+    with serving() as running:
+        assert running.server.config.timeout_keep_alive > 60

@@ -95,7 +95,7 @@ def test_only_pages_of_the_sites_that_were_named_may_ask(running: Running) -> No
 
 
 def test_without_a_named_site_no_page_may_ask_and_a_full_queue_says_when_to_come_again() -> None:
-    with serving(slowed(lambda: load_tiny("none", max_batch=1), 0.03), max_queue=1) as running:
+    with serving(slowed(lambda: load_tiny("none", max_batch=1), 0.2), max_queue=1) as running:
         headers = {"origin": "https://page.example"}
         assert (
             "access-control-allow-origin" not in running.http.get("/ready", headers=headers).headers

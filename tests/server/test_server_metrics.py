@@ -46,6 +46,7 @@ def at_depths(found: Samples, name: str) -> list[float]:
 
 
 def test_acceptance_at_a_depth_is_a_share_of_what_was_verified_there(running: Running) -> None:
+    """SERVE-1."""
     running.chat(**A_ALONE)
     running.chat("abcabc", max_tokens=40)
     found = metrics(running)

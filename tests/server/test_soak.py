@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,19 +10,14 @@ from serving import CONTEXT, byte_level_tokenizer
 
 import outrider
 from outrider.decoder import Decoder
+from support.recipes import recipe_module
 from support.tiny import tiny_model
-
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
 @pytest.fixture
-def recipe(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    before = set(sys.modules)
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    yield importlib.import_module("serve_soak")
-    for name in set(sys.modules) - before:
-        if name.startswith("serve_"):
-            del sys.modules[name]
+def recipe() -> Iterator[Any]:
+    with recipe_module("serve_soak") as module:
+        yield module
 
 
 @pytest.fixture

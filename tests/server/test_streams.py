@@ -51,6 +51,7 @@ def read(running: Running, path: str = CHAT, **fields: Any) -> list[dict[str, An
 def test_pieces_join_to_the_text_that_is_not_streamed(
     running: Running, path: str, options: dict[str, Any]
 ) -> None:
+    """SERVE-5."""
     subject = {"messages": MESSAGES} if path == CHAT else {"prompt": "abcabcabc"}
     whole = running.http.post(path, json={"model": MODEL, "max_tokens": 30, **subject, **options})
     expected = {
@@ -118,6 +119,7 @@ def test_what_is_not_asked_for_is_not_in_the_stream(running: Running) -> None:
 
 
 def test_a_client_that_leaves_a_stream_frees_its_row(running: Running) -> None:
+    """SERVE-3."""
     body = {"model": MODEL, "messages": MESSAGES, "stream": True}
     before = aborted(running)
     with running.http.stream("POST", CHAT, json=body) as response:

@@ -25,8 +25,8 @@ from outrider.targets.devices import parse_device
 
 _NGRAM_LONGEST = 5
 _UNMEASURED = (
-    "no profile of this target says what drafts cost here; {} (`outrider tune` with this drafter "
-    "measures it)"
+    "no profile of this target says what drafts cost and bring here; {} (`outrider tune` with this "
+    "drafter measures it)"
 )
 
 
@@ -79,7 +79,7 @@ def _measured(target: str, dtype: str, is_cpu: bool) -> Profile | None:
 
 
 def _read(profile: Profile, drafter: VllmDrafter) -> Costs | None:
-    """Return what a profile holds of a drafter's costs, None if it was never seen drafting."""
+    """Return what a profile holds of a drafter's costs, None if it was hardly seen drafting."""
     try:
         costs = read_costs(profile.passes, profile.drafters.get(drafter.text), drafter.method)
     except (KeyError, TypeError, ValueError) as error:

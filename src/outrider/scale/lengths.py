@@ -39,6 +39,8 @@ _CONTEXT = 512
 """Tokens of context that passes are judged at."""
 _WORTH = 1.02
 """Drafting that gains less than this is left out: costs are not known any better."""
+_LEAST_TRIED = 8.0
+"""Drafted tokens that must have been compared: one or two drafts say little of what they bring."""
 _ROWS = 4
 """The price of a row is that of the first so many."""
 
@@ -63,7 +65,7 @@ class Costs:
         if not length:
             return 1.0
         tokens = 1 + sum(self.survival[:length])
-        drafting = self.drafts.seconds(length, requests * tokens, plain)
+        drafting = self.drafts.seconds(length, requests * tokens, plain, requests)
         return tokens * plain / (self.pass_seconds(requests, length) + drafting)
 
     def best(self, requests: int) -> int:
@@ -82,7 +84,8 @@ def read_costs(
 ) -> Costs:
     """Return the costs that a profile holds of its passes and of one drafter.
 
-    Raises KeyError, TypeError or ValueError for a record that is not one of a drafter.
+    There is no survival where too few drafts were seen to go by. Raises KeyError, TypeError or
+    ValueError for a record that is not one of a drafter.
     """
     known = PassCosts.from_dict(passes)
     if method == "suffix" or record is None:
@@ -90,7 +93,8 @@ def read_costs(
     if method == "ngram":
         return Costs(known, _free(), _copied(AcceptancePool.from_dict(record["acceptance"])))
     drafts, gains = DraftCosts.from_dict(record["cost"]), Gains.from_list(record["gains"])
-    return Costs(known, drafts, _drafted(gains) if gains.is_known else ())
+    is_tried = _tried(AcceptancePool.from_dict(record["acceptance"])) >= _LEAST_TRIED
+    return Costs(known, drafts, _drafted(gains) if is_tried else ())
 
 
 def schedule(costs: Costs, method: Method, most_requests: int) -> Schedule:
@@ -134,8 +138,14 @@ def _copying(costs: Costs, first: int, last: int) -> Span:
 
 def _free() -> DraftCosts:
     """Return the costs of drafts that cost next to nothing."""
-    zeros = {"fixed": 0.0, "step": 0.0, "unread": 0.0, "variance": [0.0, 0.0, 0.0]}
-    return DraftCosts.from_dict(zeros)
+    parts = dict.fromkeys(("fixed", "step", "unread"), 0.0)
+    zeros = {"requests": 1, **parts, "variance": [0.0, 0.0, 0.0], "pass": 1.0}
+    return DraftCosts.from_dict({"batches": [zeros]})
+
+
+def _tried(pool: AcceptancePool) -> float:
+    """Return how many drafted tokens were compared, each counting as the chance it claimed."""
+    return pool.level[1] + sum(expected for _, expected in pool.by_chance)
 
 
 def _copied(pool: AcceptancePool) -> list[float]:

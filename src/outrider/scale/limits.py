@@ -17,6 +17,7 @@ _RULES = {
 _OURS = {
     "device": "its build decides what it runs on; $CUDA_VISIBLE_DEVICES says which GPUs",
     "offload_folder": "it keeps no weights on disk",
+    "lossy": "its rules are its own, and none of these is among them",
     "max_queue": "its queue has no bound: put a proxy in front that has one",
     "max_body_bytes": "put a proxy in front that limits bodies",
     "max_prompt_tokens": "it limits prompt and answer together: -- --max-model-len N",

@@ -54,5 +54,16 @@ def to_values(schedule: Sequence[Span]) -> list[list[float]]:
 
 
 def from_values(values: Any) -> Schedule:
-    """Return the schedule that `to_values` gave; raises TypeError or ValueError."""
-    return tuple(Span(int(a), int(b), int(length), float(least)) for a, b, length, least in values)
+    """Return the schedule that `to_values` gave; raises TypeError, or ValueError for a gap."""
+    found = tuple(Span(int(a), int(b), int(length), float(least)) for a, b, length, least in values)
+    expected = 1
+    for span in found:
+        if span.first != expected or span.last < span.first or span.length < 0:
+            raise ValueError(
+                f"a draft schedule has [{span.first}, {span.last}, {span.length}]: expected a span "
+                f"that begins with {expected} requests, and a length of at least 0"
+            )
+        expected = span.last + 1
+    if not found:
+        raise ValueError("a draft schedule is empty: expected a span that begins with 1 request")
+    return found

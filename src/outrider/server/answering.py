@@ -21,7 +21,7 @@ from outrider.server.objects import Objects
 from outrider.server.record import Record, record_of
 from outrider.server.service import Service
 from outrider.server.token_texts import TokenTexts
-from outrider.server.usage import usage
+from outrider.server.usage import lossy_field, usage
 
 _LOGGER = logging.getLogger("outrider.server")
 
@@ -145,6 +145,7 @@ def _answers(job: Job, objects: Objects) -> list[Answer]:
 def _note(record: Record, job: Job, answers: list[Answer]) -> None:
     """Tell the log what a request was and cost."""
     told = usage([answer.usage for answer in answers], job.answers_each)
+    record.lossy = job.lossy
     record.facts |= {
         "stream": bool(job.body.stream),
         "answers": len(answers),
@@ -153,4 +154,5 @@ def _note(record: Record, job: Job, answers: list[Answer]) -> None:
         "completion_tokens": told["completion_tokens"],
         "finish_reasons": [answer.finish_reason for answer in answers],
         "speculation": told["speculation"],
+        **lossy_field(job.lossy),
     }

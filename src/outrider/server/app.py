@@ -32,7 +32,7 @@ def create_app(service: Service) -> Observe:
         service.start()
         yield
 
-    metrics = Metrics(lambda: service.snapshot)
+    metrics = Metrics(lambda: service.snapshot, lambda: service.lossy)
     gate = Gate(service.settings)
     # Pages for the documentation would come from elsewhere: there is the description alone.
     app = FastAPI(

@@ -31,6 +31,8 @@ class Progress:
     speedup: float | None = None
     """Tokens a second over what the cost model holds for plain decoding."""
     drafter_error: str | None = None
+    lossy: str | None = None
+    """The lossy rule that verifies its drafts, if one does."""
 
     @classmethod
     def of(cls, stats: Stats) -> Progress:
@@ -48,6 +50,7 @@ class Progress:
             host_s=stats.host_s,
             speedup=stats.realised_speedup,
             drafter_error=stats.drafter_error,
+            lossy=stats.lossy,
         )
 
 

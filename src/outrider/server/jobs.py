@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Hashable, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -50,6 +51,8 @@ class Job:
     """The prompts, if answers begin with them."""
     client: Hashable = None
     """Whose turn in the queue it uses up."""
+    lossy: str | None = None
+    """The lossy rule that verifies its drafts, if one does: every object of its answers says so."""
 
 
 class Preparer:
@@ -64,6 +67,23 @@ class Preparer:
         self.drafters = tuple(decoder.engine.to_profile()["drafters"])
         """The names of the engine's drafters."""
 
+    def warm_up(self) -> None:
+        """Prepare a request of each kind: whatever is done once is done before a client waits."""
+        head: dict[str, Any] = {"model": self._settings.model, "max_tokens": 1}
+        for body in (
+            Completion.model_validate(head | {"prompt": [0]}),
+            Completion.model_validate(head | {"prompt": "Hello."}),
+            Chat.model_validate(head | {"messages": [{"role": "user", "content": "Hello."}]}),
+        ):
+            with suppress(ApiError):  # there may be no tokenizer, or a template that refuses
+                self.prepare(body, request_id="warm-up")
+
+    @property
+    def lossy(self) -> str | None:
+        """The lossy rule that the server was started with, None unless it was."""
+        rule = self._decoder.engine.lossy
+        return None if rule is None else str(rule)
+
     @property
     def most_answers(self) -> int:
         """How many answers one request may ask for: more than can wait and run never fit."""
@@ -75,7 +95,8 @@ class Preparer:
         engine = self._decoder.engine
         return {
             "drafters": list(self.drafters),
-            "rule": engine.rule,
+            "rule": engine.rule if self.lossy is None else None,
+            "lossy": self.lossy,
             "max_draft": engine.max_draft,
             "context_length": engine.target.max_positions,
             "max_new_tokens": self._settings.max_new_tokens,
@@ -109,7 +130,8 @@ class Preparer:
             top = body.num_logprobs or 0
             each = [replace(request, scores=PromptScores(top)) for request in each]
         echoes = self._echoes(prompts, encoded) if _wants_echo(body) else ()
-        return Job(body, tuple(each), answers_each, choice.details, echoes, client)
+        lossy = self.lossy if choice.takes_the_servers_rule else None
+        return Job(body, tuple(each), answers_each, choice.details, echoes, client, lossy)
 
     def _encode(self, body: Generation, prompt: str | tuple[int, ...]) -> tuple[int, ...]:
         name = "messages" if isinstance(body, Chat) else "prompt"

@@ -28,9 +28,18 @@ class Metrics(Collector):
     verified there, where "verified" are the tokens whose parent had been accepted.
     """
 
-    def __init__(self, snapshot: Callable[[], Snapshot | None]) -> None:
-        """`snapshot` gives the scheduler's counters, None as long as there is no scheduler."""
+    def __init__(
+        self,
+        snapshot: Callable[[], Snapshot | None],
+        lossy: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        """`snapshot` gives the scheduler's counters, None as long as there is no scheduler.
+
+        `lossy` gives the lossy rule that the server was started with, None if there is none.
+        """
         self._snapshot = snapshot
+        self._lossy_rule = lossy
+        self._lossy: Counter[str] = Counter()
         self._requests: Counter[tuple[str, str, str]] = Counter()
         self._aborted: Counter[str] = Counter(disconnect=0, slow_reader=0, error=0)
         self._seconds: dict[str, Tally] = {}
@@ -43,6 +52,8 @@ class Metrics(Collector):
         self._seconds.setdefault(record.route, Tally()).add(seconds)
         if record.aborted is not None:
             self._aborted[record.aborted] += 1
+        if record.lossy is not None:
+            self._lossy[record.lossy] += 1
 
     def text(self) -> bytes:
         """Return all metrics."""
@@ -55,6 +66,7 @@ class Metrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics."""
         yield from self._http()
+        yield from self._losses()
         snapshot = self._snapshot()
         if snapshot is not None:
             yield from _load(snapshot)
@@ -83,6 +95,19 @@ class Metrics(Collector):
             buckets, total = _buckets(tally.histogram())
             seconds.add_metric((route,), buckets, total)
         yield seconds
+
+    def _losses(self) -> Iterator[Metric]:
+        """Yield what a server has that was started with a lossy rule, and no other."""
+        rule = self._lossy_rule()
+        if rule is None:
+            return
+        count = CounterMetricFamily(
+            "outrider_lossy_requests",
+            "HTTP requests whose answers are not the target's own, by the lossy rule.",
+            labels=("rule",),
+        )
+        count.add_metric((rule,), self._lossy[rule])
+        yield count
 
 
 def _kind(record: Record) -> str:

@@ -11,7 +11,7 @@ from outrider.server.answers import Answer, Part
 from outrider.server.jobs import Job
 from outrider.server.logprobs import chat_logprobs, completion_logprobs, prompt_logprobs
 from outrider.server.token_texts import TokenTexts
-from outrider.server.usage import usage
+from outrider.server.usage import lossy_field, usage
 
 _FINGERPRINT = f"outrider-{__version__}"
 
@@ -81,7 +81,7 @@ class Objects(ABC):
             "model": self.job.body.model,
             "system_fingerprint": _FINGERPRINT,
             "choices": choices,
-        }
+        } | lossy_field(self.job.lossy)
 
 
 class ChatObjects(Objects):

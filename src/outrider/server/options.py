@@ -101,6 +101,11 @@ class SpeculationChoice:
     rule: Rule | None = None
     details: bool = False
 
+    @property
+    def takes_the_servers_rule(self) -> bool:
+        """Whether there are drafts to verify, and no rule of its own to verify them."""
+        return self.speculate and self.rule is None
+
     def applied(self, request: Request) -> Request:
         """Return a request that says so."""
         return replace(

@@ -20,6 +20,8 @@ class Record:
     aborted: Aborted | None = None
     """Why an answer was not written to its end."""
     error: str | None = None
+    lossy: str | None = None
+    """The lossy rule its answers were written with, if there was one."""
     facts: dict[str, Any] = field(default_factory=dict)
     """What the log line of the request tells besides."""
 

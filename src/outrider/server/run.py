@@ -27,6 +27,10 @@ _LAST_WORDS_S = 1.0  # for answers under way to be written once the engine has e
 _FAILED_S = 5.0  # for those who watch /health to see it fail
 _CONNECTIONS_S = 3  # for answers to be read to their ends before connections are cut
 _BACKLOG = 2048
+# Whoever closes an idle connection first may do so while the other side sends a request, which is
+# lost. Clients can tell and try again, so they are to be first: common ones keep theirs for 5 s,
+# proxies for up to a minute.
+_IDLE_S = 75
 
 
 class ServerFailedError(OutriderError):
@@ -84,6 +88,7 @@ class OutriderServer(uvicorn.Server):
             log_config=None,
             access_log=False,
             server_header=False,
+            timeout_keep_alive=_IDLE_S,
             timeout_graceful_shutdown=_CONNECTIONS_S,
             lifespan="on",
             ws="none",

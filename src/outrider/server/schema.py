@@ -50,8 +50,18 @@ def documented(app: FastAPI, model: str) -> dict[str, Any]:
         found = get_openapi(title=app.title, version=app.version, routes=app.routes)
         schemas = found.setdefault("components", {}).setdefault("schemas", {})
         schemas |= _bodies(model) | {"Error": _error_schema()}
+        _forget_validation(found)
         app.openapi_schema = found
     return app.openapi_schema
+
+
+def _forget_validation(found: dict[str, Any]) -> None:
+    """Leave out the status of FastAPI's own validation: what is wrong is answered with 400 here."""
+    for methods in found["paths"].values():
+        for operation in methods.values():
+            operation["responses"].pop("422", None)
+    for name in ("HTTPValidationError", "ValidationError"):
+        found["components"]["schemas"].pop(name, None)
 
 
 def _bodies(model: str) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from outrider.engine.events import Ticket
 from outrider.engine.meter import Snapshot
@@ -46,6 +47,11 @@ class Service:
         """The engine's counters; None until it is loaded."""
         return self.worker.scheduler.snapshot() if self.worker.is_loaded else None
 
+    @property
+    def lossy(self) -> str | None:
+        """The lossy rule that the server was started with; None until it is loaded."""
+        return self.worker.preparer.lossy if self.worker.is_loaded else None
+
     def start(self) -> None:
         """Let the worker begin, from within the running loop."""
         self._loop = asyncio.get_running_loop()
@@ -86,7 +92,7 @@ class Service:
     def _hear(self, words: list[Word]) -> None:
         """Pass on what the worker says; called in its thread."""
         assert self._loop is not None
-        if not self._loop.is_closed():
+        with suppress(RuntimeError):  # the loop was closed: there is nobody left to be told
             self._loop.call_soon_threadsafe(self._deliver, words)
 
     def _deliver(self, words: list[Word]) -> None:

@@ -47,16 +47,22 @@ def usage(answers: Sequence[AnswerUsage], answers_each: int) -> dict[str, Any]:
 
 
 def speculation(answers: Sequence[Progress]) -> dict[str, Any]:
-    """Return what speculation did for answers so far.
+    """Return what speculation did for answers so far, and by which lossy rule, if by one.
 
     The acceptance length is tokens over rounds, those that no drafter guessed included.
     """
     rounds, tokens = sum(one.rounds for one in answers), sum(one.tokens for one in answers)
     dropped = [one.drafter_error for one in answers if one.drafter_error is not None]
-    counts = {
+    counts: dict[str, Any] = {
         "rounds": rounds,
         "proposed": sum(one.proposed for one in answers),
         "accepted": sum(one.accepted for one in answers),
         "acceptance_length": tokens / rounds if rounds else None,
     }
-    return counts | ({"dropped": dropped[0]} if dropped else {})
+    counts |= {"dropped": dropped[0]} if dropped else {}
+    return counts | lossy_field(answers[0].lossy if answers else None)
+
+
+def lossy_field(rule: str | None) -> dict[str, str]:
+    """Return the field by which an object says that its text is not the target's own."""
+    return {} if rule is None else {"lossy": rule}

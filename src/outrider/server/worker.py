@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from outrider.server.deltas import Word, words
+from outrider.errors import OutriderError
+from outrider.server.deltas import Ended, Word, words
 from outrider.server.jobs import Preparer
 from outrider.server.settings import ServerSettings
 
@@ -85,9 +86,14 @@ class Worker:
     def _run(self) -> None:
         try:
             decoder = self._load()
-            self._warm_up(decoder)
             self._preparer = Preparer(decoder, self._settings)
+            self._preparer.warm_up()
+            self._warm_up(decoder)
             self._scheduler = decoder.engine.scheduler(**self._settings.scheduling)
+            if self._preparer.lossy is not None:
+                _LOGGER.warning(
+                    "LOSSY (%s): answers may differ from the target's own", self._preparer.lossy
+                )
             if not self._must_stop:
                 self.state = "ready"
                 self._listener([])
@@ -109,6 +115,7 @@ class Worker:
             if scheduler.wait():
                 told = words(scheduler.step())
                 if told:
+                    _log_faults(told)
                     self._listener(told)
             elif scheduler.is_draining:
                 return
@@ -123,3 +130,11 @@ class Worker:
             max_new_tokens=_WARM_UP_TOKENS,
             ignore_eos=True,
         )
+
+
+def _log_faults(told: Sequence[Word]) -> None:
+    """Log what went wrong with requests by no fault of theirs: clients learn no more of it."""
+    for word in told:
+        error = word.error if isinstance(word, Ended) else None
+        if error is not None and not isinstance(error, OutriderError):
+            _LOGGER.error("%s failed", word.ticket.request.name, exc_info=error)

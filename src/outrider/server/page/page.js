@@ -31,7 +31,11 @@ async function connect() {
     const response = await fetch("v1/models", { headers: headers() });
     if (!response.ok) throw await failure(response);
     model = (await response.json()).data[0];
-    byId("server").textContent = `${model.id}, ready`;
+    const { lossy } = model.outrider;
+    const loss = lossy ? `, LOSSY (${lossy}): answers may differ from the model's own` : "";
+    byId("server").textContent = `${model.id}, ready${loss}`;
+    byId("server").classList.toggle("bad", Boolean(lossy));
+    byId("speculative-title").textContent = lossy ? `Speculative, LOSSY (${lossy})` : "Speculative";
     showDrafters(model.outrider.drafters);
     say("");
   } catch (error) {
