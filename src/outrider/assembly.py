@@ -19,6 +19,7 @@ from outrider.drafters.spec import TRAINED, DrafterSpec, parse_specs
 from outrider.engine.costs import PassCosts
 from outrider.engine.engine import Engine, check_engine_options, require_one_rule
 from outrider.engine.measure import glance
+from outrider.engine.warming import warm_up
 from outrider.errors import OptionError
 from outrider.profile import find_profile
 from outrider.targets.encoder_decoder import EncoderDecoderTarget
@@ -97,6 +98,8 @@ def load(
     found = find_profile(profile, loaded, model_target)
     is_guessed = found is None and bool(drafters) and max_draft == "auto"
     costs = _glance(model_target) if is_guessed else PassCosts()
+    if model_target.is_compiled:  # elsewhere passes are as slow as what a first proposal sets up
+        warm_up(model_target, drafters[: len(choice.specs)])
     plain = Decoder(
         Engine(model_target, max_batch=max_batch, costs=costs),
         loaded,

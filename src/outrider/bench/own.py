@@ -18,6 +18,7 @@ from outrider.drafters import build_drafter, read_head
 from outrider.engine.costs import PassCosts
 from outrider.engine.engine import Engine
 from outrider.engine.measure import Clock, Progress, measure_passes
+from outrider.engine.warming import warm_up
 from outrider.errors import OutriderError
 from outrider.profile import describe_subject
 from outrider.sampling.params import SamplingParams
@@ -123,6 +124,7 @@ class OwnTarget:
                 **self._options,  # type: ignore[arg-type]
             )
             assert built is not None
+            warm_up(self._target, [built])
             self._built[spec, chains_only] = built
         return built
 
