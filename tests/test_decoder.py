@@ -14,13 +14,13 @@ from transformers import PreTrainedTokenizerBase
 
 import outrider
 from outrider import Decoder, Drafter, OutriderError, SamplingParams, load
+from outrider.drafters.foreign import ForeignDrafter
 from outrider.engine.events import Emitted
 from outrider.errors import (
     LoadError,
     OptionError,
     PromptError,
     UnsupportedModelError,
-    VocabularyMismatchError,
 )
 from outrider.targets.base import Rows, ScoredRows
 from outrider.targets.transformers import TransformersTarget
@@ -223,12 +223,16 @@ def test_a_padded_draft_model_of_the_same_tokenizer_needs_no_options(
     assert result.stats.drafter_error is None
 
 
-def test_a_draft_model_of_another_tokenizer_is_refused_at_once(tmp_path: Path) -> None:
+def test_a_draft_model_with_ids_of_its_own_is_seen_and_changes_nothing(tmp_path: Path) -> None:
     """VOCAB-2: ids 10 and 11 swapped, sizes equal."""
     folder = save_tiny_model(tmp_path / "draft", tokenizer=False)
     _swapped(10, 11).save_pretrained(folder)
-    with pytest.raises(VocabularyMismatchError, match="token id 10 is 'w10' to the target"):
-        load(shared_model(), tokenizer=word_tokenizer(), drafter=f"model:{folder}")
+    drafter = f"model:{folder}"
+    decoder = load(shared_model(), tokenizer=word_tokenizer(), drafter=drafter, max_draft=3)
+    assert isinstance(decoder.engine.drafters[0], ForeignDrafter)
+    drafted = decoder.generate("w10 w11 w12", max_new_tokens=12)
+    plain = decoder.without_drafter().generate("w10 w11 w12", max_new_tokens=12)
+    assert drafted.token_ids == plain.token_ids
 
 
 def _swapped(one: int, other: int) -> PreTrainedTokenizerBase:

@@ -253,7 +253,9 @@ def test_a_draft_model_goes_on_behind_what_is_forced_and_takes_no_pass_for_it(
     subject, small = (ScriptedTarget(lambda _: ROW_OF_B, VOCAB) for _ in range(2))
     drafter = ModelDrafter(small, vocab_size=VOCAB, shared_ids=VOCAB, width=width)
     request = held(Grammar.regex("a{6}[bc]{9}"), max_new_tokens=10)
-    (result,) = collect(Engine(subject, drafter, max_draft=9), [request])
+    engine = Engine(subject, drafter, max_draft=9)
+    engine._members[0].is_warm = True  # so that its first proposal counts
+    (result,) = collect(engine, [request])
     assert result.text == "a" * 6 + "b" * 4
     first = subject.passes[0][0].tree
     assert first.tokens[:6] == (A,) * 6 and first.tokens[6] == B and len(first) == 9
