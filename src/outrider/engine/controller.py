@@ -43,6 +43,8 @@ class Decision:
     why: Why = "pays"
     saved_s: float | None = None
     """Seconds that the picks were expected to save; None if no drafter was asked for any."""
+    drafted_by: tuple[Member, ...] = ()
+    """The draft models and heads that have drafted, whether or not their drafts are scored."""
 
 
 class Controller:
@@ -86,7 +88,7 @@ class Controller:
         prices = Prices(self._costs, self._pass_rows, contexts, self.gain)
         if self._is_plain_due(len(offers)):
             return self._decision([None] * len(offers), prices, why="comparison")
-        picks, value = prices.best(offers)
+        picks, value = prices.best([_paying(each) for each in offers])
         if value <= _MARGIN * len(offers):
             picks, value = [None] * len(offers), 0.0
         is_paying = any(picks)
@@ -161,6 +163,9 @@ class Controller:
         )
         if decision.why != "comparison":  # nothing was weighed
             self._asking_of(num_requests).learn(decision.saved_s, upkeep_s, seconds)
+        for member in decision.drafted_by:
+            saved_s = decision.plain_s * tokens / num_requests - seconds
+            member.ledger.note(self._round, saved_s, seconds)
         share = decision.seconds / decision.plain_s
         self._tokens = _MEMORY * self._tokens + tokens / num_requests
         self._plain_rounds = _MEMORY * self._plain_rounds + share
@@ -180,7 +185,8 @@ class Controller:
                 continue
             for i, each in enumerate(offers):
                 offer = next((one for one in each if one.seat.member is member), None)
-                if offer is None or not offer.chances or has_tried:
+                may_try = member.ledger.may_try(self._round)
+                if offer is None or not offer.chances or has_tried or not may_try:
                     continue
                 cost = prices.trial_seconds(offer, picks[i])
                 is_new = not member.costs.is_known
@@ -188,6 +194,11 @@ class Controller:
                     member.exploration.explore(self._round, cost)
                     picks[i] = Pick(offer, prices.trial_length(offer))
                     has_tried = True
+
+
+def _paying(offers: Sequence[Offer]) -> list[Offer]:
+    """Leave out offers of drafters that have cost time of late."""
+    return [offer for offer in offers if not offer.seat.member.ledger.is_closed]
 
 
 def _why_not(offers: Sequence[Sequence[Offer]]) -> Why:

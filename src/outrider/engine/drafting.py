@@ -100,6 +100,8 @@ class MeasuredDrafting(Drafting):
                 modelled_s += self._draft(member, states, decision, drafts)
         if any(drafts):
             decision = self._controller.settle(decision, offers, drafts, contexts)
+            drafters = {draft.seat.member.name: draft.seat.member for draft in drafts if draft}
+            decision = replace(decision, drafted_by=tuple(drafters.values()))
         trees = [
             NO_DRAFT if pick is None else pick.offer.first(pick.count) for pick in decision.picks
         ]

@@ -11,6 +11,7 @@ from outrider.engine.acceptance import Acceptance, AcceptancePool
 from outrider.engine.costs import DraftCosts
 from outrider.engine.exploration import Exploration
 from outrider.engine.gains import Gains, Level
+from outrider.engine.ledger import Ledger
 from outrider.engine.trial import Trial
 from outrider.types import DraftTree
 
@@ -27,6 +28,7 @@ class Member:
     pool: AcceptancePool = field(default_factory=AcceptancePool)
     gains: Gains = field(default_factory=Gains)
     exploration: Exploration = field(default_factory=Exploration)
+    ledger: Ledger = field(default_factory=Ledger)
     is_warm: bool = False
     """Whether it has proposed before: what is set up on the way makes its first proposal dear."""
 
