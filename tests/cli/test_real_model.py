@@ -60,9 +60,10 @@ def test_the_command_gives_what_the_library_gives(folder: Path) -> None:
     assert found["token_ids"] == list(result.token_ids)
     assert found["text"] == result.text
     assert [len(record["top"]) for record in found["logprobs"]] == [2] * 12
-    assert [record["chosen"] for record in found["logprobs"]] == [
-        record.chosen for record in result.logprobs
-    ]
+    # The two may have drafted differently, which moves the last bits (numerics "fast").
+    assert [record["chosen"] for record in found["logprobs"]] == pytest.approx(
+        [record.chosen for record in result.logprobs], abs=1e-6
+    )
 
 
 def test_streamed_text_is_the_text(folder: Path) -> None:
