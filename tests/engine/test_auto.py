@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from outrider.engine.costs import PassCosts
+from outrider.engine.ledger import Ledger
 from support.machines import PLAIN_S, TEXT, Build, Machine, drafter, flat, steep
 from support.runs import make_request
 from support.simulated import PassTime
@@ -292,3 +293,19 @@ def test_a_first_token_does_not_wait_for_a_draft_model_to_read_a_long_prompt(
     assert machine.drafters[0].begun == begun
     list(run)
     assert machine.drafters[0].begun == 1
+
+
+def test_what_rounds_with_a_models_drafts_took_is_held_against_plain_decoding(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    entered: list[tuple[float, float]] = []
+
+    def note(_: Ledger, at_round: int, saved_s: float, spent_s: float) -> None:
+        entered.append((saved_s, spent_s))
+
+    monkeypatch.setattr(Ledger, "note", note)
+    machine = Machine.of([drafter(1.0, 0.05)])
+    machine.run(200)
+    assert len(entered) == sum(1 for count in machine.target.drafted if count) > 0
+    saved = sum(one for one, _ in entered[2:])  # once it drafts far, it is always right
+    assert saved > sum(spent for _, spent in entered[2:])

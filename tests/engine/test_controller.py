@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -188,3 +189,16 @@ def test_a_plain_pass_comes_now_and_then_for_comparison() -> None:
         if decision.picks == [None]:
             plain.append(at)
     assert 2 <= len(plain) <= 12
+
+
+def test_a_drafter_whose_rounds_lose_time_is_taken_no_more_whatever_it_promises() -> None:
+    hopeful = model(0.1)
+    chosen = controller(costs(0.05), [hopeful])
+    offer = drafted([0.9, 0.8], hopeful)
+    assert lengths(chosen, [offer]) == [2]
+    for _ in range(60):  # its rounds take three passes and bring one token
+        decision = chosen.choose([[offer]], [10])
+        who = (hopeful,) if any(decision.picks) else ()
+        chosen.learn(replace(decision, drafted_by=who), 1, 3 * PASS if who else PASS, 0.0)
+    assert hopeful.ledger.is_closed
+    assert lengths(chosen, [offer]) == [0]
