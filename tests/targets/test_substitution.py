@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from outrider.targets.int8 import int8_linear
 from outrider.targets.kernels import load_kernels
-from outrider.targets.substitution import use_kernels
+from outrider.targets.substitution import substitute_kernels
 
 
 class Three(nn.Module):
@@ -42,7 +42,7 @@ def test_layers_of_one_input_say_what_they_said(bias: bool, whole: bool) -> None
     with torch.no_grad():
         expected = model(x)
         program = torch.export.export(model, (x,), strict=False)
-        use_kernels(program)
+        substitute_kernels(program)
         found = program.module()(x)
     torch.testing.assert_close(found, expected)
 
@@ -51,7 +51,7 @@ def test_layers_of_one_input_are_one_operator() -> None:
     load_kernels()
     with torch.no_grad():
         program = torch.export.export(Three(bias=True, whole=False), (torch.randn(1, 3, 8),))
-    use_kernels(program)
+    substitute_kernels(program)
     targets: list[Any] = [node.target for node in program.graph.nodes]
     assert targets.count(torch.ops.outrider.linears.default) == 1
     assert torch.ops.outrider.linear.default not in targets

@@ -89,7 +89,8 @@ class Roster:
                 member.drafter.steps(len(tree) - state.lead(member, len(tree)))
                 for state, tree in zip(states, trees, strict=True)
             )
-            # A first proposal that takes longer than a pass is slow in itself.
+            # The first proposal of all reads its prompt as well, and says little of the next ones;
+            # one that takes longer than a pass is slow in itself.
             if member.is_warm or member.costs.is_known or seconds > pass_seconds:
                 member.costs.observe(steps, unread, seconds, pass_seconds, len(asked))
             member.is_warm = True

@@ -30,7 +30,7 @@ class Member:
     exploration: Exploration = field(default_factory=Exploration)
     ledger: Ledger = field(default_factory=Ledger)
     is_warm: bool = False
-    """Whether it has proposed before: what is set up on the way makes its first proposal dear."""
+    """Whether it has proposed before, in this engine."""
 
     @property
     def is_lookup(self) -> bool:

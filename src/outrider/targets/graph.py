@@ -34,7 +34,7 @@ from outrider.targets.features import FeatureTap, decoder_layers
 from outrider.targets.kernels import load_kernels, machine_digest
 from outrider.targets.layer_range import LayerRange
 from outrider.targets.offload import execution_device, is_spread
-from outrider.targets.substitution import use_kernels
+from outrider.targets.substitution import substitute_kernels
 
 _LOGGER = logging.getLogger("outrider")
 _PACKAGE = "pass.pt2"
@@ -262,7 +262,7 @@ def _compile(model: PreTrainedModel, part: LayerRange | None, cache: KVCache, fo
             warnings.simplefilter("ignore")
             program = _export(model, part, cache)
             constants = dict(program.constants)
-            use_kernels(program)
+            substitute_kernels(program)
             aoti_compile_and_package(
                 program,
                 package_path=str(folder / _PACKAGE),

@@ -14,7 +14,7 @@ import torch
 from torch.fx import Graph, Node
 
 
-def use_kernels(program: torch.export.ExportedProgram) -> None:
+def substitute_kernels(program: torch.export.ExportedProgram) -> None:
     """Put our product in the place of every linear layer, and one in that of all with one input."""
     graph = program.graph_module.graph
     place = {node: index for index, node in enumerate(graph.nodes)}
