@@ -122,3 +122,33 @@ def test_a_store_of_another_target_or_type_or_another_file_is_refused(tmp_path: 
     with pytest.raises(OptionError, match=r"is there already, and holds no features"):
         open_store(tmp_path / "g")
     assert (tmp_path / "g").read_text() == "something else\n"
+
+
+def test_verdicts_from_the_store_give_the_answers_that_the_whole_vocabulary_gives(
+    tmp_path: Path,
+) -> None:
+    model, batch = shared_model(), lesson_batch()
+    ids = torch.tensor([3, 7, 8, 11, 20])
+    plain = Teacher(model, (0, 1), ids)
+    normed = plain.teach(batch).normed[batch.real]
+    wanted = plain.answers(normed)
+    for _ in range(2):  # first found and kept, then read
+        with open_store(tmp_path / "f", dtype=normed.dtype) as store:
+            teacher = Teacher(model, (0, 1), ids, store)
+            lecture = teacher.teach(batch)
+            rows = batch.real.flatten().nonzero().flatten()
+            found = teacher.answers(normed, lecture.verdicts_at(rows))
+        torch.testing.assert_close(found.p, wanted.p)
+        assert found.likeliest.equal(wanted.likeliest) and found.is_known.equal(wanted.is_known)
+
+
+def test_verdicts_that_are_kept_are_not_found_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, batch = shared_model(), lesson_batch()
+    with open_store(tmp_path / "f", dtype=model.dtype) as store:
+        Teacher(model, (0, 1), store=store).teach(batch)
+    with open_store(tmp_path / "f", dtype=model.dtype) as store:
+        teacher = Teacher(model, (0, 1), store=store)
+        monkeypatch.setattr(teacher, "verdicts", lambda _: pytest.fail("found again"))
+        teacher.teach(batch)

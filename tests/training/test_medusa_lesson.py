@@ -36,9 +36,9 @@ def test_head_k_learns_what_the_target_says_after_token_t_plus_k_plus_1(
     asked: list[Tensor] = []
     answers = teacher.answers
 
-    def noted(normed: Tensor) -> object:
+    def noted(normed: Tensor, verdicts: None) -> object:
         asked.append(normed)
-        return answers(normed)
+        return answers(normed, verdicts)
 
     monkeypatch.setattr(teacher, "answers", noted)
     text = random_ids(16, 3)

@@ -25,7 +25,7 @@ from outrider.heads.draft import (
 )
 from outrider.targets.features import base_model, decoder_layers, layers_name
 from outrider.training.base import Batch, Lesson, Marks
-from outrider.training.losses import Loss, acceptance, find_loss
+from outrider.training.losses import find_grading
 from outrider.training.teacher import Teacher
 
 
@@ -42,21 +42,22 @@ class DraftLesson(Lesson):
         self._draft = draft
         self._base: Any = base_model(draft)
         self._teacher = teacher
-        self._loss: Loss = find_loss(loss)
+        self._grading = find_grading(loss)
 
     def marks(self, batch: Batch) -> Marks:
-        normed = self._teacher.teach(batch).normed.flatten(0, 1)
+        lecture = self._teacher.teach(batch)
+        normed = lecture.normed.flatten(0, 1)
         hidden: Tensor = self._base(input_ids=batch.ids, use_cache=False).last_hidden_state
         counts = functional.pad(batch.counts[:, 1:], (0, 1))
         rows = counts.flatten().nonzero().flatten()
         if not len(rows):
             return Marks(hidden.sum() * 0, (0.0,), (0.0,))
-        answers = self._teacher.answers(normed[rows])
+        answers = self._teacher.answers(normed[rows], lecture.verdicts_at(rows))
         logits = self._teacher.logits(hidden.flatten(0, 1)[rows])
-        loss = (self._loss(answers.p, logits) * answers.is_known).mean()
+        losses, alpha = self._grading(answers.p, logits)
+        loss = (losses * answers.is_known).mean()
         match = (logits.max(dim=-1).indices == answers.likeliest) & answers.is_known
-        alpha = acceptance(answers.p, logits.detach()).mean()
-        return Marks(loss, (float(alpha),), (float(match.float().mean()),))
+        return Marks(loss, (float(alpha.mean()),), (float(match.float().mean()),))
 
     def finished(self) -> Checkpoint:
         ids = self._teacher.ids

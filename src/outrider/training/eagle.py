@@ -16,7 +16,7 @@ from outrider.checkpoints.base import Checkpoint
 from outrider.errors import OptionError
 from outrider.heads.eagle import EagleHead
 from outrider.training.base import Batch, Lesson, Marks
-from outrider.training.losses import Loss, acceptance, find_loss
+from outrider.training.losses import acceptance, find_grading
 from outrider.training.teacher import Answers, Lecture, Teacher
 from outrider.training.unroll import UnrolledAttention
 
@@ -49,7 +49,7 @@ class Eagle3Lesson(Lesson):
         self._head = head
         self._teacher = teacher
         self._steps = steps
-        self._loss: Loss = find_loss(loss)
+        self._grading = find_grading(loss)
         self._embed: Any = teacher.model.get_input_embeddings()
         if head.embed_tokens is not None:
             head.embed_tokens.requires_grad_(False)
@@ -82,11 +82,10 @@ class Eagle3Lesson(Lesson):
         if not len(asked):
             return output.sum() * 0, 0.0, 0.0
         logits = self._head.logits(output[asked])
-        alpha = acceptance(answers.p, logits.detach())
+        rows, alpha = self._grading(answers.p, logits)
         match = (logits.max(dim=-1).indices == answers.likeliest) & answers.is_known
         # Where the target's likeliest token cannot be drafted there is nothing to be learnt.
-        rows = self._loss(answers.p, logits) * answers.is_known
-        loss = rows.sum() / len(asked)
+        loss = (rows * answers.is_known).sum() / len(asked)
         if self._closeness:
             wanted = exam.normed[asked + step + 1].to(output.dtype)
             loss = loss + self._closeness * functional.smooth_l1_loss(output[asked], wanted)
@@ -104,7 +103,7 @@ class _Exam:
         self._counts = batch.counts
         self.normed = lecture.normed.flatten(0, 1)
         asked = _shifted(batch.counts, 1).flatten().nonzero().flatten()
-        self._answers = teacher.answers(self.normed[asked])
+        self._answers = teacher.answers(self.normed[asked], lecture.verdicts_at(asked))
         self._place = torch.zeros(batch.counts.numel(), dtype=torch.long, device=asked.device)
         self._place[asked] = torch.arange(len(asked), device=asked.device)
 
@@ -143,7 +142,9 @@ class Eagle1Lesson(Lesson):
         if not len(rows):
             return Marks(output.output.sum() * 0, (0.0,), (0.0,))
         wanted = lecture.normed.flatten(0, 1)[rows + 1].to(dtype)
-        answers = self._teacher.answers(lecture.normed.flatten(0, 1)[rows + 1])
+        answers = self._teacher.answers(
+            lecture.normed.flatten(0, 1)[rows + 1], lecture.verdicts_at(rows + 1)
+        )
         logits = self._output_layer(output.output[rows]).float()
         closeness = functional.smooth_l1_loss(output.output[rows], wanted)
         tokens = -(answers.p * logits.log_softmax(dim=-1)).sum(dim=-1).mean()

@@ -1,9 +1,10 @@
 """The target's hidden states of texts, kept on disk: worked out once, read by every run and epoch.
 
-A file of records, appended to as states are worked out. A record holds the digest of its text, its
-size and a checksum; what a killed run left of its last record is cut off, and a damaged record is
-worked out anew, never trusted. States are kept in the type they were computed in, bit for bit, so
-that a run learns the same with a store as without one.
+A file of records, appended to as states are worked out; beside the states of a text may stand the
+target's verdicts on it. A record holds the digest of its text, its size and a checksum; what a
+killed run left of its last record is cut off, and a damaged record is worked out anew, never
+trusted. States are kept in the type they were computed in, bit for bit; a run that learns with a
+store learns what one without would have, but for the last bits of the verdicts.
 """
 
 from __future__ import annotations
@@ -23,8 +24,11 @@ from outrider.training.prompts import prompt_key
 from outrider.types import TokenIds
 
 _KIND = "outrider features"
-_RECORD = struct.Struct("<24sIIQ")
-"""Digest of the text, tokens, checksum, bytes of states."""
+_KEY_BYTES = 24
+_RECORD = struct.Struct(f"<{_KEY_BYTES}sIIQ")
+"""Digest of the text, tokens, checksum, bytes of what is kept."""
+
+_VERDICTS = b"v"  # begins the key of a text's verdicts; no digest begins so
 
 
 class FeatureStore:
@@ -49,7 +53,7 @@ class FeatureStore:
         self._path = path
         self._dtype = dtype
         self._max_bytes = max_bytes
-        self._index: dict[bytes, tuple[int, int, int, int]] = {}
+        self._index: dict[bytes, tuple[int, int, int]] = {}
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file: IO[bytes] = path.open("a+b")
@@ -68,21 +72,15 @@ class FeatureStore:
         self._file.close()
 
     def __len__(self) -> int:
-        return len(self._index)
+        return sum(not key.startswith(_VERDICTS) for key in self._index)
 
     def read(self, ids: TokenIds) -> Tensor | None:
         """Return the states [L, T, H] of a text in the layers asked for; None if not kept."""
-        place = self._index.get(_key(ids))
-        if place is None:
+        data = self._read(_key(ids))
+        if data is None:
             return None
-        start, tokens, checksum, size = place
-        self._file.seek(start)
-        data = bytearray(self._file.read(size))
-        if len(data) != size or zlib.crc32(data) != checksum:
-            del self._index[_key(ids)]
-            return None
-        states = torch.frombuffer(data, dtype=self._dtype).view(len(self._kept), tokens, -1)
-        return states[self._wanted]
+        states = torch.frombuffer(data, dtype=self._dtype)
+        return states.view(len(self._kept), len(ids), -1)[self._wanted]
 
     def write(self, ids: TokenIds, states: Tensor) -> None:
         """Keep the states [L, T, H] of a text in all layers of the store, if there is room."""
@@ -90,15 +88,38 @@ class FeatureStore:
             return  # a run that reads fewer layers than are kept has not all to keep
         ordered = torch.empty_like(states, dtype=self._dtype)
         ordered[self._wanted] = states.to(self._dtype)
-        data = ordered.contiguous().cpu().view(torch.uint8).numpy().tobytes()
+        self._write(_key(ids), len(ids), ordered)
+
+    def read_verdicts(self, ids: TokenIds) -> Tensor | None:
+        """Return the target's verdicts [T, 2] on a text; None if not kept."""
+        data = self._read(_verdict_key(ids))
+        return None if data is None else torch.frombuffer(data, dtype=torch.float64).view(-1, 2)
+
+    def write_verdicts(self, ids: TokenIds, verdicts: Tensor) -> None:
+        """Keep the target's verdicts [T, 2] on a text, if there is room."""
+        self._write(_verdict_key(ids), len(ids), verdicts.double())
+
+    def _read(self, key: bytes) -> bytearray | None:
+        place = self._index.get(key)
+        if place is None:
+            return None
+        start, checksum, size = place
+        self._file.seek(start)
+        data = bytearray(self._file.read(size))
+        if len(data) != size or zlib.crc32(data) != checksum:
+            del self._index[key]
+            return None
+        return data
+
+    def _write(self, key: bytes, tokens: int, values: Tensor) -> None:
+        data = values.contiguous().cpu().view(torch.uint8).numpy().tobytes()
         end = self._file.seek(0, 2)
         if end + _RECORD.size + len(data) > self._max_bytes:
             return
         checksum = zlib.crc32(data)
-        key = _key(ids)
-        self._file.write(_RECORD.pack(key, states.shape[1], checksum, len(data)) + data)
+        self._file.write(_RECORD.pack(key, tokens, checksum, len(data)) + data)
         self._file.flush()
-        self._index[key] = (end + _RECORD.size, states.shape[1], checksum, len(data))
+        self._index[key] = (end + _RECORD.size, checksum, len(data))
 
     def _open(self, header: dict[str, Any], layers: tuple[int, ...]) -> None:
         """Read what is there, or begin; leave off what is not whole."""
@@ -142,17 +163,21 @@ class FeatureStore:
         end = len(self._file.readline())
         while end + _RECORD.size <= total:
             self._file.seek(end)
-            key, tokens, checksum, size = _RECORD.unpack(self._file.read(_RECORD.size))
+            key, _, checksum, size = _RECORD.unpack(self._file.read(_RECORD.size))
             start = end + _RECORD.size
             if start + size > total:
                 break
-            self._index[key] = (start, tokens, checksum, size)
+            self._index[key] = (start, checksum, size)
             end = start + size
         return end
 
 
 def _key(ids: TokenIds) -> bytes:
     return prompt_key(ids).encode()
+
+
+def _verdict_key(ids: TokenIds) -> bytes:
+    return (_VERDICTS + _key(ids))[:_KEY_BYTES]
 
 
 def _listed(layers: Sequence[int]) -> str:

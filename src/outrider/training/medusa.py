@@ -13,7 +13,7 @@ from torch.nn import functional
 from outrider.checkpoints.base import Checkpoint
 from outrider.heads.medusa import MedusaHead, MedusaHeads
 from outrider.training.base import Batch, Lesson, Marks
-from outrider.training.losses import Loss, acceptance, find_loss
+from outrider.training.losses import find_grading
 from outrider.training.teacher import Teacher
 
 _FADING = 0.8  # a head's weight next to that of the head before
@@ -30,7 +30,7 @@ class MedusaLesson(Lesson):
         self.module = heads
         self._heads = heads
         self._teacher = teacher
-        self._loss: Loss = find_loss(loss)
+        self._grading = find_grading(loss)
         self._dtype = next(heads.parameters()).dtype
 
     def marks(self, batch: Batch) -> Marks:
@@ -43,12 +43,14 @@ class MedusaLesson(Lesson):
             rows = counts[:, : batch.ids.shape[1]].flatten().nonzero().flatten()
             if not len(rows):
                 continue
-            answers = self._teacher.answers(normed[rows + depth + 1])
+            asked = rows + depth + 1
+            answers = self._teacher.answers(normed[asked], lecture.verdicts_at(asked))
             logits = self._logits(head, normed[rows])
-            loss = self._loss(answers.p, logits) * answers.is_known
+            graded, alpha = self._grading(answers.p, logits)
+            loss = graded * answers.is_known
             match = (logits.max(dim=-1).indices == answers.likeliest) & answers.is_known
             losses.append(_FADING**depth * loss.mean())
-            alphas.append(float(acceptance(answers.p, logits.detach()).mean()))
+            alphas.append(float(alpha.mean()))
             matches.append(float(match.float().mean()))
         if not losses:
             nothing = sum(parameter.sum() * 0 for parameter in self._heads.parameters())
