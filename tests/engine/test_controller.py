@@ -93,7 +93,7 @@ def test_time_is_worth_more_the_more_it_has_brought_of_late() -> None:
     assert lengths(good, [doubtful]) == [2]
     for _ in range(60):
         decision = good.choose([[chain(*[0.99] * 8)]], [10])
-        good.learn(decision, 9, decision.seconds, 0.0)
+        good.learn(decision, [9], decision.seconds, 0.0)
     assert good.gain > 3
     assert lengths(good, [doubtful]) == [1]
 
@@ -102,7 +102,7 @@ def test_the_price_never_falls_below_that_of_plain_decoding() -> None:
     bad = controller(costs(0.1))
     for _ in range(60):
         decision = bad.choose([[chain(0.9, 0.9)]], [10])
-        bad.learn(decision, 1, decision.seconds, 0.0)
+        bad.learn(decision, [1], decision.seconds, 0.0)
     assert bad.gain == 1
 
 
@@ -185,7 +185,7 @@ def test_a_plain_pass_comes_now_and_then_for_comparison() -> None:
     plain = []
     for at in range(200):
         decision = chosen.choose([[chain(0.6)]], [10])
-        chosen.learn(decision, 1 + (at % 5 < 3), decision.seconds, 0.0)
+        chosen.learn(decision, [1 + (at % 5 < 3)], decision.seconds, 0.0)
         if decision.picks == [None]:
             plain.append(at)
     assert 2 <= len(plain) <= 12
@@ -194,11 +194,35 @@ def test_a_plain_pass_comes_now_and_then_for_comparison() -> None:
 def test_a_drafter_whose_rounds_lose_time_is_taken_no_more_whatever_it_promises() -> None:
     hopeful = model(0.1)
     chosen = controller(costs(0.05), [hopeful])
-    offer = drafted([0.9, 0.8], hopeful)
-    assert lengths(chosen, [offer]) == [2]
-    for _ in range(60):  # its rounds take three passes and bring one token
-        decision = chosen.choose([[offer]], [10])
-        who = (hopeful,) if any(decision.picks) else ()
-        chosen.learn(replace(decision, drafted_by=who), 1, 3 * PASS if who else PASS, 0.0)
+    for _ in range(6):  # requests, in which its rounds take three passes and bring one token
+        offer = drafted([0.9, 0.8], hopeful)
+        for _ in range(4):
+            decision = chosen.choose([[offer]], [10])
+            who = (offer.seat,) if any(decision.picks) else ()
+            chosen.learn(replace(decision, drafted_by=who), [1], 3 * PASS if who else PASS, 0.0)
     assert hopeful.ledger.is_closed
-    assert lengths(chosen, [offer]) == [0]
+    assert lengths(chosen, [drafted([0.9, 0.8], hopeful)]) == [0]
+
+
+def test_a_drafter_that_loses_time_at_one_request_rests_there_and_drafts_for_others() -> None:
+    member = model(0.1)
+    chosen = controller(costs(0.05), [member])
+    bad, good = drafted([0.9, 0.8], member), drafted([0.9, 0.8], member)
+    for _ in range(12):
+        for offer, tokens in ((bad, 1), (good, 3)):
+            decision = chosen.choose([[offer]], [10])
+            who = (offer.seat,) if any(decision.picks) else ()
+            chosen.learn(replace(decision, drafted_by=who), [tokens], decision.seconds, 0.0)
+    assert bad.seat.is_resting and not member.ledger.is_closed
+    assert lengths(chosen, [bad]) == [0] and lengths(chosen, [good]) == [2]
+
+
+def test_requests_that_drafted_together_bear_alike_what_that_took() -> None:
+    member = model(0.1)
+    chosen = controller(costs(0.05), [member])
+    offers = [drafted([0.9, 0.8], member) for _ in range(2)]
+    for _ in range(12):
+        decision = chosen.choose([[offer] for offer in offers], [10, 10])
+        who = tuple(offer.seat for offer in offers) if any(decision.picks) else ()
+        chosen.learn(replace(decision, drafted_by=who), [1, 3], decision.seconds, 0.0)
+    assert [offer.seat.ledger.is_closed for offer in offers] == [True, False]

@@ -20,7 +20,7 @@ from outrider.engine.choices import Why
 from outrider.engine.costs import PassCosts
 from outrider.engine.offer import Offer, Pick, drafting_seconds
 from outrider.engine.prices import Prices
-from outrider.engine.seat import Member
+from outrider.engine.seat import Member, Seat
 
 _MARGIN = 0.01  # of plain decoding's tokens: what a draft must be expected to gain
 _MEMORY = 0.97  # a round's weight in the rate, one round later
@@ -43,8 +43,8 @@ class Decision:
     why: Why = "pays"
     saved_s: float | None = None
     """Seconds that the picks were expected to save; None if no drafter was asked for any."""
-    drafted_by: tuple[Member, ...] = ()
-    """The draft models and heads that have drafted, whether or not their drafts are scored."""
+    drafted_by: tuple[Seat | None, ...] = ()
+    """Whose draft model or head has drafted for each request, whether or not it is scored."""
 
 
 class Controller:
@@ -153,8 +153,10 @@ class Controller:
         draft_s = spent_s + drafting_seconds(parts, prices.plain_s, all_at_once=True)
         return Decision(picks, seconds + draft_s, prices.plain_s, draft_s, why, saved_s)
 
-    def learn(self, decision: Decision, tokens: int, seconds: float, upkeep_s: float) -> None:
-        """Take note of a round: tokens of all requests, its time, and that of the lookups in it."""
+    def learn(
+        self, decision: Decision, tokens: Sequence[int], seconds: float, upkeep_s: float
+    ) -> None:
+        """Take note of a round: tokens of each request, its time, and that of the lookups in it."""
         self._decode_s += seconds
         num_requests = len(decision.picks)
         is_plain = not any(decision.picks)
@@ -163,15 +165,33 @@ class Controller:
         )
         if decision.why != "comparison":  # nothing was weighed
             self._asking_of(num_requests).learn(decision.saved_s, upkeep_s, seconds)
-        for member in decision.drafted_by:
-            saved_s = decision.plain_s * tokens / num_requests - seconds
-            member.ledger.note(self._round, saved_s, seconds)
+        self._enter(decision, tokens, seconds)
         share = decision.seconds / decision.plain_s
-        self._tokens = _MEMORY * self._tokens + tokens / num_requests
+        self._tokens = _MEMORY * self._tokens + sum(tokens) / num_requests
         self._plain_rounds = _MEMORY * self._plain_rounds + share
         # An interrupted process is no reason to think that lookups are slow.
         likely = min(upkeep_s, 3 * self._upkeep_s + 1e-4)
         self._upkeep_s += 0.1 * (likely - self._upkeep_s)
+
+    def _enter(self, decision: Decision, tokens: Sequence[int], seconds: float) -> None:
+        """Enter what drafts have saved in the ledgers of those whose they are.
+
+        The time they took beyond a plain round is borne by all of them alike.
+        """
+        seats = [(i, seat) for i, seat in enumerate(decision.drafted_by) if seat is not None]
+        if not seats:
+            return
+        # An interrupted process is no reason to think that drafts are slow.
+        likely_s = min(seconds, 2 * decision.seconds + decision.plain_s)
+        size = len(decision.picks)
+        borne = (likely_s / decision.plain_s - 1) * size / len(seats)
+        saved: dict[Member, float] = {}
+        for i, seat in seats:
+            own = tokens[i] - 1 - borne
+            seat.ledger.note(self._round, own)
+            saved[seat.member] = saved.get(seat.member, 0.0) + own / size
+        for member, rounds in saved.items():
+            member.ledger.note(self._round, rounds)
 
     def _explore(
         self, picks: list[Pick | None], offers: Sequence[Sequence[Offer]], prices: Prices
@@ -185,8 +205,9 @@ class Controller:
                 continue
             for i, each in enumerate(offers):
                 offer = next((one for one in each if one.seat.member is member), None)
-                may_try = member.ledger.may_try(self._round)
-                if offer is None or not offer.chances or has_tried or not may_try:
+                if offer is None or not offer.chances or has_tried:
+                    continue
+                if not offer.seat.may_try(self._round):
                     continue
                 cost = prices.trial_seconds(offer, picks[i])
                 is_new = not member.costs.is_known
@@ -198,7 +219,7 @@ class Controller:
 
 def _paying(offers: Sequence[Offer]) -> list[Offer]:
     """Leave out offers of drafters that have cost time of late."""
-    return [offer for offer in offers if not offer.seat.member.ledger.is_closed]
+    return [offer for offer in offers if not offer.seat.is_resting]
 
 
 def _why_not(offers: Sequence[Sequence[Offer]]) -> Why:

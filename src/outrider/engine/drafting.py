@@ -100,8 +100,8 @@ class MeasuredDrafting(Drafting):
                 modelled_s += self._draft(member, states, decision, drafts)
         if any(drafts):
             decision = self._controller.settle(decision, offers, drafts, contexts)
-            drafters = {draft.seat.member.name: draft.seat.member for draft in drafts if draft}
-            decision = replace(decision, drafted_by=tuple(drafters.values()))
+            seats = tuple(None if draft is None else draft.seat for draft in drafts)
+            decision = replace(decision, drafted_by=seats)
         trees = [
             NO_DRAFT if pick is None else pick.offer.first(pick.count) for pick in decision.picks
         ]

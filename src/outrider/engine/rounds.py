@@ -229,7 +229,7 @@ class Rounds:
         if proposal.is_priced:
             self._account(turns, decision, seconds.decode_s)
         if decision.why != "switched off":
-            tokens = sum(len(turn.chunk.tokens) for turn in turns if turn.chunk is not None)
+            tokens = [0 if turn.chunk is None else len(turn.chunk.tokens) for turn in turns]
             upkeep_s = seconds.draft_s - proposal.modelled_s
             self._controller.learn(decision, tokens, seconds.decode_s, upkeep_s)
 

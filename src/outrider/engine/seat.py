@@ -15,6 +15,9 @@ from outrider.engine.ledger import Ledger
 from outrider.engine.trial import Trial
 from outrider.types import DraftTree
 
+_MAY_LOSE, _MEMBER_RESTS = 8.0, 32  # plain rounds, at all requests together
+_MAY_LOSE_HERE, _SEAT_RESTS = 3.0, 4  # and at one: its text may turn soon
+
 
 @dataclass(slots=True, eq=False)
 class Member:
@@ -28,7 +31,7 @@ class Member:
     pool: AcceptancePool = field(default_factory=AcceptancePool)
     gains: Gains = field(default_factory=Gains)
     exploration: Exploration = field(default_factory=Exploration)
-    ledger: Ledger = field(default_factory=Ledger)
+    ledger: Ledger = field(default_factory=lambda: Ledger(_MAY_LOSE, _MEMBER_RESTS))
     is_warm: bool = False
     """Whether it has proposed before, in this engine."""
 
@@ -73,6 +76,7 @@ class Seat:
         "has_features",
         "is_begun",
         "is_out",
+        "ledger",
         "member",
         "trial",
         "unread",
@@ -82,6 +86,7 @@ class Seat:
         self.member = member
         self.acceptance = Acceptance(member.pool)
         self.gains = Gains(member.gains)
+        self.ledger = Ledger(_MAY_LOSE_HERE, _SEAT_RESTS)
         self.draft_state: Any = None
         self.is_begun = False
         """Whether the drafter has taken the request on, and `draft_state` is its state."""
@@ -94,6 +99,15 @@ class Seat:
         self.has_features = False
         """Whether it was given hidden states of the target."""
         self.trial: Trial | None = None
+
+    @property
+    def is_resting(self) -> bool:
+        """Whether its drafts have cost time of late, here or everywhere."""
+        return self.ledger.is_closed or self.member.ledger.is_closed
+
+    def may_try(self, at_round: int) -> bool:
+        """Whether it may be tried, although it may be resting."""
+        return self.ledger.may_try(at_round) and self.member.ledger.may_try(at_round)
 
     @property
     def can_draft(self) -> bool:
