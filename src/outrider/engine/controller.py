@@ -76,6 +76,10 @@ class Controller:
         """Whether drafters are to be asked in a round of so many requests."""
         return self._asking_of(size).is_due
 
+    def admits(self, seat: Seat) -> bool:
+        """Whether an offer of a draft model or head could be taken in the next round."""
+        return not seat.is_resting or seat.may_try(self._round + 1)
+
     def rest(self, contexts: Sequence[int]) -> Decision:
         """Return the decision of a round in which no drafter is asked."""
         self._round += 1

@@ -131,7 +131,8 @@ class MeasuredDrafting(Drafting):
             seat = state.seat(member)
             # Nobody knows what the first draft of all costs: it is short, and for one request. Nor
             # what the first for many does: that is short, too.
-            if budget > 0 and seat.can_draft and (state.has_begun or seat.unread <= _FEW_TOKENS):
+            is_ready = state.has_begun or seat.unread <= _FEW_TOKENS
+            if budget > 0 and seat.can_draft and is_ready and self._controller.admits(seat):
                 lead = state.lead(member, budget)
                 depth = member.drafter.steps(budget - lead if is_known else 1)
                 levels = seat.expected(depth)
