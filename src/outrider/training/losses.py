@@ -76,7 +76,7 @@ class _Hybrid(torch.autograd.Function):
         loss = p.new_empty(len(p), dtype=torch.promote_types(logits.dtype, p.dtype))
         alpha, slope = torch.empty_like(loss), torch.empty_like(logits)
         rows = max(1, _CACHED // p.shape[-1] if p.device.type == "cpu" else len(p))
-        parts = (part.split(rows) for part in (p, logits, loss, alpha, slope))
+        parts = (torch.split(part, rows) for part in (p, logits, loss, alpha, slope))
         for each in zip(*parts, strict=True):
             _grade(*each)
         ctx.save_for_backward(slope)
