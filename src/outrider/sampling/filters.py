@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -67,16 +68,34 @@ def min_p_filter(scores: Tensor, min_p: float) -> Tensor:
 
 
 def _keep_nucleus(scores: Tensor, probs: Tensor, top_p: float) -> Tensor:
-    """Filter one row [V] by top_p, sorting only the tokens that can be in the nucleus."""
-    # All V tokens below this bound hold less than 1 - top_p together; the margin keeps the bound
-    # safe from rounding.
-    candidates = (probs >= 0.99 * (1 - top_p) / len(probs)).nonzero().squeeze(-1)
-    if len(candidates) == 0:  # not numbers: left for the caller to report
-        return scores
-    ordered, order = probs[candidates].sort(descending=True, stable=True)
-    mass_before = ordered.double().cumsum(dim=-1) - ordered
-    num_kept = max(1, int((mass_before < top_p).sum()))
-    kept = candidates[order[:num_kept]]
+    """Filter one row [V] by top_p, sorting no more than the tokens that can be in the nucleus.
+
+    Keeps what a stable sort of all tokens would keep. NumPy sorts the probabilities by themselves
+    in a tenth of the time that PyTorch takes to sort them together with their places.
+    """
+    # All V tokens below this bound hold less than 1 - top_p together: by a margin, but rounding
+    # may be wider where top_p is very close to 1.
+    for bound in (0.99 * (1 - top_p) / len(probs), 0.0):
+        candidates = (probs >= bound).nonzero().squeeze(-1)
+        if len(candidates) == 0:  # not numbers: left for the caller to report
+            return scores
+        values = probs[candidates]
+        ordered = torch.from_numpy(np.sort(values.numpy(force=True))).flip(0)
+        mass = ordered.cumsum(0, dtype=torch.float64)
+        if mass[-1] >= top_p:
+            break
+    num_kept = max(1, int((mass - ordered < top_p).count_nonzero()))
+    kept = candidates[_highest(values, num_kept, lowest=ordered[num_kept - 1])]
     filtered = torch.full_like(scores, -math.inf)
     filtered[kept] = scores[kept]
     return filtered
+
+
+def _highest(values: Tensor, count: int, lowest: Tensor) -> Tensor:
+    """Mark the `count` highest of values [C], of equals the first; the last is `lowest`."""
+    is_kept = values >= lowest
+    surplus = int(is_kept.count_nonzero()) - count
+    if surplus:
+        equals = (values == lowest).nonzero().squeeze(-1)
+        is_kept[equals[-surplus:]] = False
+    return is_kept
