@@ -6,8 +6,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, TypeAlias, get_args
 
-from outrider.machine import Machine
-from outrider.profile import Subject
+from outrider.proof.evidence import Evidence
 
 Part: TypeAlias = Literal["identity", "distribution", "rules", "options"]
 PARTS: tuple[Part, ...] = get_args(Part)
@@ -123,19 +122,11 @@ class Table:
     rows: list[list[str]]
 
 
-@dataclass(frozen=True, slots=True)
-class Proof:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof(Evidence):
     """All that was checked of a target and its drafters on a machine, and the verdict."""
 
-    subject: Subject
-    machine: Machine
-    drafters: tuple[str, ...]
-    settings: Mapping[str, Any]
     checks: tuple[Check, ...]
-    seconds: float
-    was_interrupted: bool = False
-    measured: str = ""
-    """When, as an ISO date and time."""
 
     @property
     def is_proved(self) -> bool:
@@ -180,20 +171,9 @@ class Proof:
         ]
         return f"{word}: {'; '.join(counts)}"
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, ready for JSON."""
-        return {
-            "proved": self.is_proved,
-            "verdict": self.verdict,
-            "interrupted": self.was_interrupted,
-            "subject": asdict(self.subject),
-            "machine": asdict(self.machine),
-            "drafters": list(self.drafters),
-            "settings": dict(self.settings),
-            "measured": self.measured,
-            "seconds": self.seconds,
-            "checks": [check.to_dict() for check in self.checks],
-        }
+    def found(self) -> dict[str, Any]:
+        """Return the checks, as plain values."""
+        return {"checks": [check.to_dict() for check in self.checks]}
 
 
 def merged(checks: Sequence[Check]) -> tuple[Check, ...]:

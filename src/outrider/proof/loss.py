@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from outrider.machine import Machine
-from outrider.profile import Subject
+from outrider.proof.evidence import Evidence
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,23 +59,15 @@ class Departure:
         return self.other_matched / self.tokens
 
 
-@dataclass(frozen=True, slots=True)
-class Loss:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss(Evidence):
     """All that was measured of a lossy rule with a target and its drafters on a machine."""
 
     rule: str
-    subject: Subject
-    machine: Machine
-    drafters: tuple[str, ...]
-    settings: Mapping[str, Any]
     distances: tuple[Distance, ...]
     departures: tuple[Departure, ...]
-    seconds: float
     dropped: tuple[str, ...] = ()
     """Drafters that raised and were dropped, and why."""
-    was_interrupted: bool = False
-    measured: str = ""
-    """When, as an ISO date and time."""
 
     @property
     def is_proved(self) -> bool:
@@ -108,19 +98,10 @@ class Loss:
             )
         return "; ".join(found)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, ready for JSON."""
+    def found(self) -> dict[str, Any]:
+        """Return the rule and every number, as plain values."""
         return {
-            "proved": self.is_proved,
             "lossy": self.rule,
-            "verdict": self.verdict,
-            "interrupted": self.was_interrupted,
-            "subject": asdict(self.subject),
-            "machine": asdict(self.machine),
-            "drafters": list(self.drafters),
-            "settings": dict(self.settings),
-            "measured": self.measured,
-            "seconds": self.seconds,
             "sampled": [asdict(one) | {"measurable": one.is_measurable} for one in self.distances],
             "greedy": [
                 asdict(one) | {"share": one.share, "floor": one.floor} for one in self.departures

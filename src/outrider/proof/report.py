@@ -10,6 +10,7 @@ from outrider.errors import LoadError, OptionError
 from outrider.files import write_at_once
 from outrider.proof.base import Part, Proof, Table
 from outrider.proof.distribution import FALSE_ALARM
+from outrider.proof.evidence import Evidence
 from outrider.proof.loss import Loss
 from outrider.proof.loss_tables import loss_findings, loss_tables
 from outrider.proof.tables import findings, proof_tables
@@ -108,19 +109,19 @@ def _page(sections: Sequence[str]) -> str:
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
-def _facts(proof: Proof | Loss, command: str) -> str:
-    subject, machine = proof.subject, proof.machine
+def _facts(found: Evidence, command: str) -> str:
+    subject, machine = found.subject, found.machine
     threads = f"{machine.threads} threads on {machine.cores} cores"
     facts = {
         "Command": f"`{command}`",
         "Target": f"{subject.model}, {subject.dtype}, on {subject.placement}",
-        "Drafters": ", ".join(proof.drafters) or "none",
+        "Drafters": ", ".join(found.drafters) or "none",
         "Numerics": subject.numerics,
         "Passes": subject.passes,
         "Machine": machine.accelerator or f"{machine.processor}, {threads}",
         "Versions": ", ".join(f"{name} {text}" for name, text in sorted(machine.versions.items())),
-        "Settings": ", ".join(f"{name} {value:,}" for name, value in proof.settings.items()),
-        "Measured": f"{proof.measured}, in {proof.seconds / 60:.1f} minutes",
+        "Settings": ", ".join(f"{name} {value:,}" for name, value in found.settings.items()),
+        "Measured": f"{found.measured}, in {found.seconds / 60:.1f} minutes",
     }
     return _table(["", ""], [[name, text] for name, text in facts.items()])
 
