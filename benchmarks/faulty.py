@@ -5,36 +5,22 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from torch import Tensor
-
-from outrider.drafters.base import Drafter, DraftRequest
-from outrider.types import DraftTree, TokenIds
+from outrider.drafters.base import TextDrafter
+from outrider.types import DraftTree
 
 
-class WrongDrafter(Drafter[list[int]]):
+class WrongDrafter(TextDrafter):
     """Proposes as many tokens as it may, none of them ever right (token ids 1, 2, 3 by turns)."""
 
     name = "wrong"
     seconds = 0.0
     """Time it takes for each token it proposes."""
 
-    def begin(self, request: DraftRequest) -> list[int]:
-        return list(request.prompt_ids)
-
     def propose(self, states: Sequence[list[int]], budgets: Sequence[int]) -> list[DraftTree]:
         if self.seconds:
             time.sleep(self.seconds * max(budgets, default=0))
         # Special tokens of the embedded model: never its answer to a prompt.
         return [DraftTree.chain([1 + i % 3 for i in range(budget)]) for budget in budgets]
-
-    def observe(
-        self,
-        states: Sequence[list[int]],
-        committed: Sequence[TokenIds],
-        features: Sequence[Tensor] = (),
-    ) -> None:
-        for state, tokens in zip(states, committed, strict=True):
-            state.extend(tokens)
 
 
 class SlowDrafter(WrongDrafter):

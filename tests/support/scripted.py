@@ -9,7 +9,7 @@ from random import Random
 import torch
 from torch import Tensor
 
-from outrider.drafters.base import Drafter, DraftRequest, DraftSampler
+from outrider.drafters.base import Drafter, DraftRequest, DraftSampler, TextDrafter
 from outrider.targets.base import Rows, ScoredRows, Target
 from outrider.trees.layout import row_paths
 from outrider.types import DraftTree, TokenIds
@@ -93,7 +93,7 @@ class ScriptedTarget(Target):
         del self.held[sequence]
 
 
-class ScriptedDrafter(Drafter[list[int]]):
+class ScriptedDrafter(TextDrafter):
     """Proposes what a function of all committed tokens and the budget says; records its calls."""
 
     name = "scripted"
@@ -105,21 +105,12 @@ class ScriptedDrafter(Drafter[list[int]]):
 
     def begin(self, request: DraftRequest) -> list[int]:
         self.open_states += 1
-        return list(request.prompt_ids)
+        return super().begin(request)
 
     def propose(self, states: Sequence[list[int]], budgets: Sequence[int]) -> list[DraftTree]:
         trees = [self._propose(tuple(s), b) for s, b in zip(states, budgets, strict=True)]
         self.proposals += trees
         return trees
-
-    def observe(
-        self,
-        states: Sequence[list[int]],
-        committed: Sequence[TokenIds],
-        features: Sequence[Tensor] = (),
-    ) -> None:
-        for state, tokens in zip(states, committed, strict=True):
-            state.extend(tokens)
 
     def end(self, state: list[int]) -> None:
         self.open_states -= 1

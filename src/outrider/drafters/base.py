@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from outrider.types import Candidates, DraftTree, TokenIds
+from outrider.types import Candidates, DraftTree, EncoderInput, TokenIds
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -91,7 +91,7 @@ class DraftRequest:
     """The target's own sequence of the request, for drafters that are part of the target."""
     grammar: DraftGrammar | None = None
     """The grammar that the output is held to, led on with what is committed."""
-    input_ids: tuple[int, ...] | None = None
+    input: EncoderInput | None = None
     """What the target's encoder reads, if it has one."""
     context_ids: tuple[int, ...] = ()
     """Text before the prompt that the output may take up: that input, in ids of the text's own."""
@@ -175,3 +175,19 @@ class Drafter(ABC, Generic[State]):
 
     def end(self, state: State) -> None:
         """Let go of a request, finished or abandoned."""
+
+
+class TextDrafter(Drafter[list[int]]):
+    """A drafter that needs to know no more of a request than its text: all committed tokens."""
+
+    def begin(self, request: DraftRequest) -> list[int]:
+        return list(request.prompt_ids)
+
+    def observe(
+        self,
+        states: Sequence[list[int]],
+        committed: Sequence[TokenIds],
+        features: Sequence[Tensor] = (),
+    ) -> None:
+        for state, tokens in zip(states, committed, strict=True):
+            state.extend(tokens)

@@ -13,7 +13,7 @@ from random import Random
 import torch
 from torch import Tensor
 
-from outrider.drafters.base import Drafter, DraftRequest, DraftSampler
+from outrider.drafters.base import Drafter, DraftRequest, DraftSampler, TextDrafter
 from outrider.trees.growth import ShapedGrowth
 from outrider.trees.shape import TreeShape
 from outrider.types import NO_DRAFT, DraftTree, TokenIds
@@ -95,7 +95,7 @@ Logits = Callable[[tuple[int, ...]], Tensor]
 """The target's logits [V] after a context."""
 
 
-class LikelyDrafter(Drafter[list[int]]):
+class LikelyDrafter(TextDrafter):
     """Drafts the target's likeliest tokens in a tree of one shape: worked out, so without q."""
 
     name = "likely"
@@ -107,23 +107,11 @@ class LikelyDrafter(Drafter[list[int]]):
         self._ranked: dict[tuple[int, ...], list[int]] = {}
         """The likeliest tokens after each context, as many as a node has children at most."""
 
-    def begin(self, request: DraftRequest) -> list[int]:
-        return list(request.prompt_ids)
-
     def propose(self, states: Sequence[list[int]], budgets: Sequence[int]) -> list[DraftTree]:
         return [
             self._draft(state, _within(self._shape, budget))
             for state, budget in zip(states, budgets, strict=True)
         ]
-
-    def observe(
-        self,
-        states: Sequence[list[int]],
-        committed: Sequence[TokenIds],
-        features: Sequence[Tensor] = (),
-    ) -> None:
-        for state, tokens in zip(states, committed, strict=True):
-            state.extend(tokens)
 
     def _draft(self, tokens: Sequence[int], shape: TreeShape) -> DraftTree:
         paths: list[tuple[int, ...]] = []
