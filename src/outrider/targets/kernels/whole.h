@@ -97,7 +97,9 @@ inline WholeRows::WholeRows(const float* x, int64_t count, int64_t depth)
     }
     for (int i = 0; i < kLanes; ++i) sums[r] += total[i];
     for (; k < depth; ++k) {
-      to[k] = static_cast<int8_t>(std::lround(x[k] * inverse));
+      // As above, to the bit: where the lanes end depends on the processor.
+      const float scaled = x[k] * inverse;
+      to[k] = static_cast<int8_t>(static_cast<int32_t>(scaled + (scaled < 0 ? -0.5f : 0.5f)));
       sums[r] += to[k];
     }
   }
