@@ -67,7 +67,7 @@ def test_costs_of_rows_are_those_of_the_report() -> None:
 def test_memory_is_what_info_says() -> None:
     table = re.findall(r"^\| (`.+`) \| ([\d.]+) MiB \|$", section("Memory for both"), re.MULTILINE)
     told = {spec: size for specs, size in table for spec in re.findall(r"`([^`]+)`", specs)}
-    assert len(told) == 6
+    assert len(told) == 7
     for spec, size in told.items():
         total = inspect_pair("smollm2-135m", spec).total_bytes
         assert total is not None and f"{total / MIB:.1f}" == size, spec

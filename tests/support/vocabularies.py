@@ -18,7 +18,7 @@ from outrider.drafters.translation import translate
 from outrider.targets.base import Target
 from support.scripted import ScriptedTarget
 
-Kind = Literal["bytes", "other bytes", "llama", "unigram", "wordpiece"]
+Kind = Literal["bytes", "other bytes", "llama", "unigram", "sentencepiece", "wordpiece"]
 
 SENTENCES = (
     "The quick brown fox jumps over the lazy dog, and the dog sleeps on.",
@@ -39,7 +39,9 @@ def vocabulary(kind: Kind) -> PreTrainedTokenizerBase:
 
     "bytes" and "other bytes" are byte-level, the second with fewer merges and other special
     tokens; "llama" is SentencePiece's BPE with bytes to fall back on, "unigram" SentencePiece's
-    other model with none: what it does not know is <unk>.
+    other model with none: what it does not know is <unk>. "sentencepiece" is that model as it is
+    mostly found: it reads text in a normal form, with a space behind every special token, and has
+    bytes to fall back on.
     """
     match kind:
         case "bytes":
@@ -50,6 +52,8 @@ def vocabulary(kind: Kind) -> PreTrainedTokenizerBase:
             return _llama()
         case "unigram":
             return _unigram()
+        case "sentencepiece":
+            return _sentencepiece()
         case "wordpiece":
             return _wordpiece()
 
@@ -116,6 +120,32 @@ def _unigram() -> PreTrainedTokenizerBase:
     )
     _train(backend, trainer)
     return wrapped(backend, eos_token="</s>", unk_token="<unk>")
+
+
+def _sentencepiece() -> PreTrainedTokenizerBase:
+    backend = Tokenizer(models.Unigram())
+    backend.normalizer = normalizers.Sequence([normalizers.Nmt(), normalizers.NFKC()])
+    backend.pre_tokenizer = Metaspace(prepend_scheme="always")
+    special = ["<unk>", "<s>", "</s>"]
+    _train(
+        backend,
+        trainers.UnigramTrainer(vocab_size=150, unk_token="<unk>", special_tokens=special),
+    )
+    description = json.loads(backend.to_str())
+    words = description["model"]["vocab"]
+    pieces = [[f"<0x{byte:02X}>", -20.0] for byte in range(256)]
+    description["model"] |= {
+        "vocab": [*words[:3], *pieces, *words[3:]],
+        "byte_fallback": True,
+    }
+    backend = Tokenizer.from_str(json.dumps(description))
+    backend.decoder = decoders.Sequence(
+        [decoders.ByteFallback(), decoders.Metaspace(prepend_scheme="always")]
+    )
+    backend.post_processor = TemplateProcessing(
+        single="<s> $A", pair=None, special_tokens=[("<s>", 1)]
+    )
+    return wrapped(backend, bos_token="<s>", eos_token="</s>", unk_token="<unk>")
 
 
 def _wordpiece() -> PreTrainedTokenizerBase:
