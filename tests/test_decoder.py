@@ -272,7 +272,7 @@ BAD_CALLS: dict[str, tuple[Callable[[Decoder], object], type[OutriderError], str
     "bytes": (lambda d: d.generate(b"w1"), PromptError, "a prompt of type bytes"),
     "a number": (lambda d: d.generate(5), PromptError, "a prompt of type int"),  # type: ignore[arg-type]
     "a tensor": (
-        lambda d: d.generate(torch.tensor([1])),  # type: ignore[arg-type]
+        lambda d: d.generate(torch.tensor([1])),
         PromptError,
         "a prompt of type Tensor",
     ),

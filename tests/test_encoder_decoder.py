@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 import outrider
 from outrider.cli.main import app
+from outrider.cli.options import read_prompt
 from outrider.errors import OptionError, PromptError, UnsupportedModelError
 from outrider.targets.quiet import quiet_transformers
 from support.encoder_decoders import greedy_output, tiny_encoder_decoder
@@ -135,6 +136,12 @@ def test_a_file_is_read_in_place_of_a_prompt(tmp_path: Path) -> None:
     assert by_file.exit_code == by_word.exit_code == 0, by_file.output
     assert by_file.stdout == by_word.stdout
     assert "identical: yes" in by_file.stderr
+
+
+def test_a_file_is_read_as_it_is_but_for_its_last_line_end(tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text(f" {TEXT}\n\n", encoding="utf-8")
+    assert read_prompt(None, text) == f" {TEXT}\n"
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,10 @@ from outrider.engine.measure import glance
 from outrider.engine.warming import warm_up
 from outrider.errors import OptionError
 from outrider.profile import find_profile
+from outrider.targets.capabilities import reads_audio
 from outrider.targets.encoder_decoder import EncoderDecoderTarget
 from outrider.targets.loading import LoadedModel, load_config, load_model
+from outrider.targets.speech import SpeechTarget
 from outrider.targets.transformers import TransformersTarget
 from outrider.types import Numerics, Rule
 from outrider.verification.lossy import parse_lossy
@@ -111,12 +113,16 @@ def load(
 
 
 def _drive(loaded: LoadedModel, numerics: Numerics, compile: bool | None) -> TransformersTarget:
-    """Return the target that drives a model, of whichever of the two kinds it is."""
+    """Return the target that drives a model, of whichever kind it is."""
     if loaded.model.config.is_encoder_decoder:
         beams = getattr(loaded.model.generation_config, "num_beams", None) or 1
         if beams > 1:
             _LOGGER.warning(
                 "%s asks for %d beams by default: texts are decoded without", loaded.name, beams
+            )
+        if reads_audio(loaded.model.config):
+            return SpeechTarget(
+                loaded.model, extractor=loaded.extractor, numerics=numerics, compile=compile
             )
         return EncoderDecoderTarget(loaded.model, numerics=numerics, compile=compile)
     return TransformersTarget(loaded.model, numerics=numerics, compile=compile, gguf=loaded.gguf)

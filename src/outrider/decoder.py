@@ -13,15 +13,18 @@ from outrider.engine.request import Request, check_request
 from outrider.engine.result import Collector, Result
 from outrider.engine.session import Session
 from outrider.errors import OptionError, PromptError
+from outrider.listening import Listener, SpeechOptions
 from outrider.profile import Profile
 from outrider.prompts import encode_prompt
 from outrider.sampling.defaults import eos_token_ids, params_from_generation_config
 from outrider.sampling.params import SamplingParams
+from outrider.speech.sound import Audio
 from outrider.stream import Stream
 from outrider.targets.loading import LoadedModel
-from outrider.types import LossyRule, Rule
+from outrider.types import EncoderInput, LossyRule, Rule
 
-Prompt: TypeAlias = str | Sequence[int] | Sequence[Mapping[str, str]]
+Prompt: TypeAlias = str | Sequence[int] | Sequence[Mapping[str, str]] | Audio
+"""Text, token ids, chat messages; or what a speech model hears."""
 
 
 class Decoder:
@@ -45,8 +48,12 @@ class Decoder:
         self.tokenizer = loaded.tokenizer
         self._default_prediction = prediction
         generation_config = getattr(loaded.model, "generation_config", None)
+        target = engine.target
+        self._listener = Listener.of(target)
         self.default_params: SamplingParams = params_from_generation_config(
-            generation_config, reads_input=engine.target.reads_input
+            generation_config,
+            reads_input=target.reads_input,
+            speech_tokens=target.max_positions if target.reads_audio else None,
         )
         self._eos_token_ids = tuple(eos_token_ids(generation_config, loaded.model.config))
 
@@ -94,7 +101,13 @@ class Decoder:
 
     def encode(self, prompt: Prompt, *, chat: bool = False) -> tuple[int, ...]:
         """Return the ids a prompt stands for; `chat` wraps text as a user's message."""
+        self.require_text()
         return encode_prompt(prompt, self.tokenizer, chat=chat)
+
+    def require_text(self) -> None:
+        """Raise PromptError for a speech model, where prompts of text are to be put."""
+        if self._listener is not None:
+            raise PromptError(f"{self.name} hears recordings: no prompts of text can be put to it")
 
     def session(self) -> Session:
         """Open a conversation whose turns share one cache."""
@@ -108,6 +121,8 @@ class Decoder:
         params: SamplingParams | None = None,
         prediction: str | Sequence[int] | None = None,
         session: Session | None = None,
+        language: str | None = None,
+        task: str | None = None,
         **options: Any,
     ) -> Result:
         """Write the answer to a prompt (text, token ids or chat messages).
@@ -115,11 +130,17 @@ class Decoder:
         `options` are fields of SamplingParams on top of `params`, or of the model's own defaults
         where no `params` are given. With `n` > 1 the result carries all `choices`. Raises
         PromptError, OptionError, NumericsError.
+
+        To a speech model the prompt is a recording: the path of a WAV file, floating-point samples
+        [n] at the model's rate, or a mapping from "array" to samples and from "sampling_rate" to
+        theirs. `language` ("de" or "german") is the one spoken, heard if None; `task` is
+        "transcribe" or "translate".
         """
         wanted = self._params(params, options)
         if session is not None and wanted.n > 1:
             raise OptionError(f"n is {wanted.n}; a session holds one conversation")
-        request = self._request(prompt, wanted, chat, prediction, session)
+        speech = SpeechOptions(language, task)
+        request = self._request(prompt, wanted, chat, prediction, session, speech=speech)
         results = self._collect([_choice(request, index) for index in range(wanted.n)])
         return results[0].with_choices(results) if wanted.n > 1 else results[0]
 
@@ -131,15 +152,17 @@ class Decoder:
         params: SamplingParams | None = None,
         prediction: str | Sequence[int] | None = None,
         session: Session | None = None,
+        language: str | None = None,
+        task: str | None = None,
         **options: Any,
     ) -> Stream:
         """Write the answer chunk by chunk, one a round; arguments as for `generate`, n = 1."""
         wanted = self._params(params, options)
         if wanted.n > 1:
             raise OptionError(f"n is {wanted.n}; a stream carries one answer")
-        request = self._request(prompt, wanted, chat, prediction, session)
-        self.engine.require_room([request])
-        return Stream(self.engine, request)
+        speech = SpeechOptions(language, task)
+        request = self._request(prompt, wanted, chat, prediction, session, speech=speech)
+        return Stream(self.engine, self._ready([request])[0])
 
     def generate_batch(
         self,
@@ -148,11 +171,14 @@ class Decoder:
         chat: bool = False,
         params: SamplingParams | Sequence[SamplingParams] | None = None,
         predictions: Sequence[str | Sequence[int] | None] | None = None,
+        language: str | None = None,
+        task: str | None = None,
         **options: Any,
     ) -> list[Result]:
         """Write answers to many prompts together, each with its own options and seed.
 
-        `params` is one for all or one a prompt. All prompts are checked before any work.
+        `params` is one for all or one a prompt, `language` and `task` one for all. All prompts are
+        checked before any work.
         """
         shared = params is None or isinstance(params, SamplingParams)
         given = [params] * len(prompts) if shared else list(params)  # type: ignore[arg-type]
@@ -162,9 +188,12 @@ class Decoder:
                 raise OptionError(f"{len(items)} {name} for {len(prompts)} prompts")
         requests: list[Request] = []
         counts: list[int] = []
+        speech = SpeechOptions(language, task)
         for index, (prompt, own, hint) in enumerate(zip(prompts, given, hints, strict=True)):
             wanted = self._params(own, options)  # type: ignore[arg-type]
-            request = self._request(prompt, wanted, chat, hint, None, name=f"request {index}")
+            request = self._request(
+                prompt, wanted, chat, hint, None, name=f"request {index}", speech=speech
+            )
             requests.extend(_choice(request, choice) for choice in range(wanted.n))
             counts.append(wanted.n)
         results = iter(self._collect(requests))
@@ -179,6 +208,8 @@ class Decoder:
         params: SamplingParams | None = None,
         prediction: str | Sequence[int] | None = None,
         name: str = "request",
+        language: str | None = None,
+        task: str | None = None,
         **options: Any,
     ) -> list[Request]:
         """Return what `engine.scheduler()` takes for a prompt: a request for each of `n` choices.
@@ -188,10 +219,11 @@ class Decoder:
         `dataclasses.replace` puts in. Raises PromptError, OptionError.
         """
         wanted = self._params(params, options)
+        speech = SpeechOptions(language, task)
         request = self._request(
-            prompt, wanted, chat, prediction, None, name=name, needs_prediction=False
+            prompt, wanted, chat, prediction, None, name=name, needs_prediction=False, speech=speech
         )
-        return [_choice(request, index) for index in range(wanted.n)]
+        return self._settled([_choice(request, index) for index in range(wanted.n)])
 
     def _known(self, drafters: Sequence[Drafter[Any]]) -> dict[str, Any] | None:
         """Return what the profile knows of these drafters, by the names an engine gives them."""
@@ -201,8 +233,16 @@ class Decoder:
         specs = [self.specs.get(drafter) for drafter in drafters]
         return self.profile.for_drafters(dict(zip(names, specs, strict=True)))
 
-    def _collect(self, requests: Sequence[Request]) -> list[Result]:
+    def _ready(self, requests: Sequence[Request]) -> list[Request]:
+        """Return requests that may run, once there is room for them."""
         self.engine.require_room(requests)
+        return self._settled(requests)
+
+    def _settled(self, requests: Sequence[Request]) -> list[Request]:
+        return list(requests) if self._listener is None else self._listener.settled(requests)
+
+    def _collect(self, requests: Sequence[Request]) -> list[Result]:
+        requests = self._ready(requests)
         collectors = [Collector(request.prompt_ids, request.seed) for request in requests]
         results: dict[int, Result] = {}
         for index, chunk, state in self.engine.run(requests):
@@ -226,13 +266,14 @@ class Decoder:
         session: Session | None,
         name: str = "request",
         *,
+        speech: SpeechOptions,
         needs_prediction: bool = True,
     ) -> Request:
-        target, ids = self.engine.target, self.encode(prompt, chat=chat)
+        target = self.engine.target
+        prompt_ids, given = self._begun(prompt, chat, speech)
         request = Request(
-            # What an encoder reads is no part of the text.
-            prompt_ids=target.prompt_ids if target.reads_input else ids,
-            input_ids=ids if target.reads_input else None,
+            prompt_ids=prompt_ids,
+            input=given,
             params=params.for_tokenizer(self.tokenizer),
             seed=secrets.randbits(63) if params.seed is None else params.seed,
             eos_token_ids=self._eos_token_ids,
@@ -243,6 +284,19 @@ class Decoder:
         )
         check_request(request, target)
         return request
+
+    def _begun(
+        self, prompt: Prompt, chat: bool, speech: SpeechOptions
+    ) -> tuple[tuple[int, ...], EncoderInput | None]:
+        """Return what a text begins with, and what an encoder reads, which is no part of it."""
+        if self._listener is not None:
+            recording = self._listener.recording(prompt, speech, chat=chat)
+            return self._listener.opening(recording), recording
+        if speech.are_given:
+            raise OptionError(f"{speech}: {self.name} hears no speech")
+        ids = self.encode(prompt, chat=chat)
+        target = self.engine.target
+        return (target.prompt_ids, ids) if target.reads_input else (ids, None)
 
     def _prediction_ids(
         self, prediction: str | Sequence[int] | None, *, is_needed: bool = True

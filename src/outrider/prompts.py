@@ -13,7 +13,7 @@ _KINDS = "neither a text, nor a sequence of token ids (int), nor a sequence of m
 
 
 def encode_prompt(
-    prompt: str | Sequence[int] | Sequence[Mapping[str, str]],
+    prompt: object,
     tokenizer: PreTrainedTokenizerBase | None,
     *,
     chat: bool = False,

@@ -19,6 +19,22 @@ Source: TypeAlias = Literal["accepted", "recovered", "bonus", "plain"]
 FinishReason: TypeAlias = Literal["stop", "length"]
 
 
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Recording:
+    """Sound for an encoder to hear: samples [n] in float32, at the rate of its model.
+
+    `language` and `task` are as the user gave them; None leaves them to the model.
+    """
+
+    samples: Tensor
+    language: str | None = None
+    task: str | None = None
+
+
+EncoderInput: TypeAlias = tuple[int, ...] | Recording
+"""What an encoder reads: the ids of a text, or sound."""
+
+
 @dataclass(frozen=True, slots=True)
 class LossyRule:
     """A rule that lets pass more than the target says: the text is no longer the target's.

@@ -52,6 +52,8 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "mbart": _ABSOLUTE | {"scale_embedding": True},
     "marian": _ABSOLUTE | {"scale_embedding": True},
     "pegasus": _ABSOLUTE,
+    # Where it stands, a token of padding has no position: here no text holds one.
+    "m2m_100": _ABSOLUTE | {"scale_embedding": True, "pad_token_id": 13},
 }
 
 _DRAWN = {
@@ -62,6 +64,7 @@ _DRAWN = {
     "mbart": (1.5, 2),
     "marian": (4.0, 2),
     "pegasus": (2.0, 0),
+    "m2m_100": (4.0, 0),
 }
 """The scale of weight matrices, and the seed, that give texts that vary and follow the input."""
 
@@ -131,7 +134,7 @@ def read_request(
     params = SamplingParams(**options)
     return Request(
         prompt_ids=tuple(prompt_ids),
-        input_ids=tuple(input_ids),
+        input=tuple(input_ids),
         params=params,
         seed=0 if params.seed is None else params.seed,
         eos_token_ids=tuple(eos),

@@ -22,6 +22,7 @@ from transformers import (
     RecurrentGemmaConfig,
     RwkvConfig,
     RwkvForCausalLM,
+    Speech2TextConfig,
     T5Config,
     ViTConfig,
     WhisperConfig,
@@ -92,11 +93,14 @@ def test_a_state_field_without_layer_types_is_refused() -> None:
     assert rollback_class(config).layer_type == "recurrent (conv_L_cache)"
 
 
-def test_an_encoder_decoder_of_text_can_be_driven_and_one_of_speech_not() -> None:
-    assert rollback_class(T5Config()).kind == "crop"
-    assert unsupported_reasons(T5Config()) == ()
-    (reason,) = unsupported_reasons(WhisperConfig())
-    assert reason == "model type 'whisper' is not an encoder-decoder model of text"
+def test_of_encoder_decoders_those_of_text_can_be_driven_and_of_speech_models_whisper() -> None:
+    for config in (T5Config(), WhisperConfig()):
+        assert rollback_class(config).kind == "crop"
+        assert unsupported_reasons(config) == ()
+    (reason,) = unsupported_reasons(Speech2TextConfig())
+    assert reason == (
+        "model type 'speech_to_text' is not an encoder-decoder model of text, or Whisper"
+    )
 
 
 def test_an_encoder_loaded_as_a_causal_model_is_refused() -> None:

@@ -172,7 +172,7 @@ def test_an_input_and_an_encoder_need_each_other() -> None:
     with pytest.raises(PromptError, match="no encoder to read it"):
         collect(Engine(TransformersTarget(shared_model())), [request])
     bare = read_request(INPUTS[0])
-    object.__setattr__(bare, "input_ids", None)
+    object.__setattr__(bare, "input", None)
     with pytest.raises(PromptError, match="no input for it to read"):
         collect(Engine(target), [bare])
 

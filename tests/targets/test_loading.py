@@ -172,8 +172,8 @@ def test_models_outrider_cannot_drive_are_refused_before_their_weights_are_read(
     folder: Path,
 ) -> None:
     (folder / "model.safetensors").unlink()
-    _edit_config(folder, model_type="whisper", is_encoder_decoder=True)
-    with pytest.raises(UnsupportedModelError, match="whisper"):
+    _edit_config(folder, model_type="speech_to_text", is_encoder_decoder=True)
+    with pytest.raises(UnsupportedModelError, match="speech_to_text"):
         load_model(str(folder))
     _edit_config(folder, model_type="vit", is_encoder_decoder=False)
     with pytest.raises(UnsupportedModelError, match="'vit' is not a causal language model"):

@@ -50,6 +50,7 @@ class OwnTarget:
 
         `compile` and `trust_remote_code` are those of draft models; `clock` tells seconds.
         """
+        decoder.require_text()
         self.weights = weights
         self.model = model
         self.loaded = decoder.loaded

@@ -7,6 +7,7 @@ import json
 import typer
 
 from outrider.cli import options as cli
+from outrider.cli.asked import read_asked
 from outrider.cli.chatter import chatter
 from outrider.cli.compare import check_comparable, compare_with_plain, warm_up
 from outrider.cli.explain import explain as explain_choices
@@ -21,6 +22,8 @@ def generate(
     ctx: typer.Context,
     prompt: cli.PromptArgument = None,
     input: cli.InputOption = None,
+    language: cli.LanguageOption = None,
+    task: cli.TaskOption = None,
     target: cli.TargetOption = cli.DEFAULT_TARGET,
     drafter: cli.DraftersOption = cli.DEFAULT_DRAFTER,
     max_draft: cli.MaxDraftOption = None,
@@ -54,7 +57,8 @@ def generate(
 ) -> None:
     """Write the answer to a prompt. Options not given keep the model's own defaults.
 
-    To an encoder-decoder the prompt is what its encoder reads, such as a text to translate.
+    To an encoder-decoder the prompt is what its encoder reads, such as a text to translate. A
+    speech model hears a recording: --input FILE.
 
     Example: outrider generate "Write a haiku about the sea." --compare
     """
@@ -71,10 +75,11 @@ def generate(
     held_to = read_grammar(json_schema, regex, grammar)
     if held_to is not None:
         sampling["grammar"] = held_to
-    text = cli.read_prompt(prompt, input)
+    speech = cli.given(ctx.params, cli.SPEECH)
+    asked = read_asked(prompt, input, target, trust_remote_code=trust_remote_code)
     with chatter():
         decoder = outrider.load(target, **loading)
-        job = Job(decoder, text, sampling, is_raw=raw)
+        job = Job(decoder, asked, sampling, is_raw=raw, speech=speech)
         if compare:
             check_comparable(job, rule)
             warm_up(job)

@@ -89,6 +89,8 @@ def _pair(report: PairReport) -> list[tuple[str, str]]:
         lines = [("drafter", f"{report.drafter_kind} (no model)")]
     else:
         lines = []
+    if report.target.hears_s is not None:
+        lines.append(("hears", f"recordings of at most {report.target.hears_s:g} s"))
     if report.vocabulary is not None:
         how = "checked id by id" if report.vocabulary.is_checked else "only sizes were compared"
         lines.append(("shared ids", f"{_count(report.vocabulary.shared_ids)}, {how}"))

@@ -24,30 +24,36 @@ PromptArgument = Annotated[
 InputOption = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE", help="A file of text in place of the prompt, less one final line break."
+        metavar="FILE",
+        help="A file in place of the prompt: text, less one final line break; or the recording "
+        "that a speech model hears, a WAV file.",
     ),
+]
+LanguageOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="The language spoken, such as de or german; heard if it is not given.",
+    ),
+]
+TaskOption = Annotated[
+    str | None,
+    typer.Option(metavar="TASK", help="What becomes of speech: transcribe, or translate."),
 ]
 TargetOption = Annotated[
     str,
     typer.Option(metavar="MODEL", help="Alias, hub id, folder or .gguf file of the target."),
 ]
-OneDrafterOption = Annotated[
-    str,
-    typer.Option(
-        metavar="SPEC",
-        help="none, ngram, suffix, grammar, prediction:FILE (the output you expect), "
-        "model:MODEL, eagle:HEAD, medusa:HEAD or early-exit:LAYER.",
-    ),
-]
-DraftersOption = Annotated[
-    str,
-    typer.Option(
-        metavar="SPEC",
-        help="none, ngram, suffix, grammar, prediction:FILE (the output you expect), "
-        "model:MODEL, eagle:HEAD, medusa:HEAD or early-exit:LAYER; several with commas between: "
-        "each round uses the best.",
-    ),
-]
+_PREDICTION = "prediction:FILE (the output you expect)"
+OTHER_DRAFTERS = (
+    "model:MODEL (?way=tokens or ?way=text after it: how one with another tokenizer drafts; "
+    "?encoder=shared: it hears by the target's), eagle:HEAD, medusa:HEAD or early-exit:LAYER; "
+    "model, eagle and medusa alone: what comes with the target"
+)
+SEVERAL_DRAFTERS = "; several with commas between: each round uses the best."
+_DRAFTERS = f"none, ngram, suffix, grammar, {_PREDICTION}, {OTHER_DRAFTERS}"
+OneDrafterOption = Annotated[str, typer.Option(metavar="SPEC", help=f"{_DRAFTERS}.")]
+DraftersOption = Annotated[str, typer.Option(metavar="SPEC", help=f"{_DRAFTERS}{SEVERAL_DRAFTERS}")]
 MaxDraftOption = Annotated[
     str | None,
     typer.Option(
@@ -214,6 +220,9 @@ SAMPLING = (
     "logprobs",
 )
 """Options that are fields of SamplingParams as they stand."""
+
+SPEECH = ("language", "task")
+"""Options of speech models."""
 
 
 def given(params: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:

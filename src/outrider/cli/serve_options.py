@@ -7,12 +7,13 @@ from typing import Annotated, Literal
 
 import typer
 
+from outrider.cli import options as cli
+
 DrafterOption = Annotated[
     str,
     typer.Option(
         metavar="SPEC",
-        help="none, ngram, suffix, grammar, model:MODEL, eagle:HEAD, medusa:HEAD or "
-        "early-exit:LAYER; several with commas between: each round uses the best.",
+        help=f"none, ngram, suffix, grammar, {cli.OTHER_DRAFTERS}{cli.SEVERAL_DRAFTERS}",
     ),
 ]
 EngineOption = Annotated[

@@ -72,6 +72,12 @@ def build_drafter(
             draft = head or read_head(spec, loaded.name, loaded.model.config)
             if draft is not None:
                 return _build_sharing_drafter(draft, target, compile)
+            if loaded.model.config.is_encoder_decoder:
+                from outrider.drafters.encoder_decoder import build_encoder_decoder_drafter
+
+                return build_encoder_decoder_drafter(
+                    spec, loaded, target, device=device, trust_remote_code=trust_remote_code
+                )
             options = (device, compile, trust_remote_code)
             return _build_model_drafter(spec, loaded, target.vocab_size, *options)
 
@@ -208,12 +214,8 @@ def _build_model_drafter(
     from outrider.targets.transformers import TransformersTarget
 
     assert spec.argument is not None
-    if target.model.config.is_encoder_decoder:
-        from outrider.drafters.encoder_decoder import build_encoder_decoder_drafter
-
-        return build_encoder_decoder_drafter(
-            spec, target, vocab_size, device=device, trust_remote_code=trust_remote_code
-        )
+    if spec.shares_encoder:
+        raise OptionError(f"drafter {str(spec)!r}: {target.name} has no encoder to share")
     loaded = load_model(
         spec.argument,
         dtype=target.model.dtype,

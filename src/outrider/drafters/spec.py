@@ -33,13 +33,14 @@ TRAINED: dict[str, Kind] = {"eagle": "eagle", "medusa": "medusa", "model": "draf
 """The kinds that may name something trained for its target, and what that is."""
 
 _WAY = "?way="
+_SHARED = "?encoder=shared"
 
 _NOUNS = {"eagle": "head", "medusa": "head", "early-exit": "layer"}
 
 SPECS = (
     "none, ngram, suffix, grammar, prediction, prediction:FILE, model, model:ID_OR_PATH, "
-    "model:ID_OR_PATH?way=WAY, eagle, eagle:PATH, medusa, medusa:PATH, "
-    "early-exit:LAYER"
+    "model:ID_OR_PATH?way=WAY, model:ID_OR_PATH?encoder=shared, eagle, eagle:PATH, medusa, "
+    "medusa:PATH, early-exit:LAYER"
 )
 
 
@@ -51,10 +52,13 @@ class DrafterSpec:
     argument: str | None = None
     way: Way | None = None
     """Of a draft model: how it drafts, where the user has a say in it."""
+    shares_encoder: bool = False
+    """Of a draft model: whether it is to hear by its target's encoder, whatever its own one is."""
 
     def __str__(self) -> str:
         argument = "" if self.argument is None else f":{self.argument}"
-        return f"{self.kind}{argument}" + ("" if self.way is None else f"{_WAY}{self.way}")
+        way = "" if self.way is None else f"{_WAY}{self.way}"
+        return f"{self.kind}{argument}{way}{_SHARED if self.shares_encoder else ''}"
 
 
 # A comma within a name or a path does not part specs: what comes after is no kind of drafter.
@@ -99,15 +103,17 @@ def parse_spec(text: str) -> DrafterSpec:
 
 
 def _with_way(spec: DrafterSpec) -> DrafterSpec:
-    """Take the way off a draft model's argument, unless a file or folder has it in its name."""
+    """Take the option off a draft model's argument, unless a file or folder has it in its name."""
     argument = spec.argument or ""
     name, mark, way = argument.rpartition("?")
     if not mark or Path(argument).expanduser().exists():
         return spec
-    known = [f"way={one}" for one in get_args(Way)]
+    known = [*(f"way={one}" for one in get_args(Way)), _SHARED[1:]]
     if way not in known or not name:
         raise OptionError(
             f"drafter {str(spec)!r} ends in the unknown option ?{way}; known are "
             f"{' and '.join(f'{name}?{one}' for one in known)}"
         )
+    if way == _SHARED[1:]:
+        return DrafterSpec(spec.kind, name, shares_encoder=True)
     return DrafterSpec(spec.kind, name, cast("Way", way.removeprefix("way=")))

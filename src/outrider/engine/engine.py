@@ -110,7 +110,7 @@ class Engine:
         sequences = min(len(requests), self.max_batch)
         tokens = max((most_tokens(request, self.target) for request in requests), default=0)
         rows = sequences * (1 + self._rounds.longest_draft)
-        self.target.require_room(sequences, tokens, rows, most_read(requests))
+        self.target.require_room(sequences, tokens, rows, most_read(requests, self.target))
 
     def check_request(self, request: Request) -> None:
         """Raise PromptError or OptionError for a request that cannot run here; does no work."""

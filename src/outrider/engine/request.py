@@ -15,7 +15,7 @@ from outrider.errors import OptionError, PromptError
 from outrider.sampling.params import SamplingParams
 from outrider.sampling.pipeline import LogitsPipeline
 from outrider.targets.base import Target
-from outrider.types import Rule
+from outrider.types import EncoderInput, Rule
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,7 +46,7 @@ class Request:
     """The engine's drafters that may draft for it, by their names there; None for all."""
     rule: Rule | None = None
     """The rule that verifies its drafts, the engine's if None."""
-    input_ids: tuple[int, ...] | None = None
+    input: EncoderInput | None = None
     """What the encoder reads, for a target that has one."""
 
 
@@ -73,8 +73,8 @@ def check_input(request: Request, target: Target) -> None:
     """Raise PromptError for an input the target cannot read, and OptionError for a session of one
     that reads inputs.
     """
-    if request.input_ids is not None:
-        target.check_input(request.input_ids)
+    if request.input is not None:
+        target.check_input(request.input)
     elif target.reads_input:
         raise PromptError("the target has an encoder, and there is no input for it to read")
     if target.reads_input and request.session is not None:
@@ -102,9 +102,14 @@ def most_tokens(request: Request, target: Target) -> int:
     return min(len(request.prompt_ids) + request.params.max_new_tokens, target.max_positions)
 
 
-def most_read(requests: Iterable[Request]) -> int:
-    """Return how many tokens the longest of the requests' inputs has."""
-    return max((len(request.input_ids or ()) for request in requests), default=0)
+def input_length(request: Request, target: Target) -> int:
+    """Return how many positions the target's cross-attention has of a request's input."""
+    return 0 if request.input is None else target.input_length(request.input)
+
+
+def most_read(requests: Iterable[Request], target: Target) -> int:
+    """Return how many positions the longest of the requests' inputs has."""
+    return max((input_length(request, target) for request in requests), default=0)
 
 
 def build_pipeline(request: Request, target: Target) -> LogitsPipeline:

@@ -38,7 +38,7 @@ class Roster:
 
         Those that cost next to nothing, or must not miss anything, begin before they are asked.
         """
-        unread = len(state.tokens) + len(state.request.input_ids or ())
+        unread = len(state.tokens) + state.input_length
         state.seats = [Seat(member, unread) for member in self.members]
         started = self._clock()
         for seat in state.seats:

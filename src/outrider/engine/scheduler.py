@@ -257,7 +257,7 @@ class Scheduler:
         session = request.session
         is_open = prefix is not None or (session is not None and session.is_open)
         tokens = max(self._most_tokens, most_tokens(request, self._target))
-        read = max(self._most_read, most_read([request]))
+        read = max(self._most_read, most_read([request], self._target))
         rows = (len(self._running) + 1) * (1 + self._rounds.longest_draft)
         while True:
             try:

@@ -16,6 +16,7 @@ from outrider.engine.request import (
     build_pipeline,
     build_stopper,
     check_prompt,
+    input_length,
     most_tokens,
 )
 from outrider.engine.scoring import MOST_SCORED_ROWS
@@ -59,7 +60,8 @@ class RequestState:
         self.tokens = list(request.prompt_ids)
         is_lossy = isinstance(self.rule, LossyRule) and request.speculate
         lossy = str(self.rule) if is_lossy else None
-        read = len(request.prompt_ids) + len(request.input_ids or ())
+        self.input_length = input_length(request, target)
+        read = len(request.prompt_ids) + self.input_length
         self.stats = Stats(prompt_tokens=read, lossy=lossy)
         self.finish_reason: FinishReason | None = None
         self.seats: list[Seat] = []
@@ -70,7 +72,7 @@ class RequestState:
         self._stopper = build_stopper(request, target)
         self._target = target
         self._features: list[Tensor] = []  # of the pieces of the prompt that were read
-        self._input_ids = request.input_ids  # until the encoder has read them
+        self._input = request.input  # until the encoder has read it
         self._prefix = self._acquire(prefix)
         self.sequence = self._prefix.sequence
         self.stats.reused_tokens = target.cached(self.sequence)
@@ -106,13 +108,14 @@ class RequestState:
             prediction_ids=self.request.prediction_ids,
             sequence=self.sequence,
             grammar=self._pipeline.grammar,
-            input_ids=self.request.input_ids,
+            input=self.request.input,
             context_ids=self._context_ids(),
         )
 
     def _context_ids(self) -> tuple[int, ...]:
         """Return the input, if what it says may come up in the text."""
-        return (self.request.input_ids or ()) if self._target.shares_input_ids else ()
+        given = self.request.input
+        return given if isinstance(given, tuple) and self._target.shares_input_ids else ()
 
     def _draft_sampler(self) -> KeyedDraftSampler:
         params = self.request.params
@@ -186,13 +189,13 @@ class RequestState:
     @property
     def has_input_to_read(self) -> bool:
         """Whether the encoder has yet to read the input."""
-        return self._input_ids is not None
+        return self._input is not None
 
     def read_input(self) -> float:
         """Let the encoder read the input; returns the seconds that took it."""
-        assert self._input_ids is not None
-        seconds = self._target.read(self.sequence, self._input_ids)
-        self._input_ids = None
+        assert self._input is not None
+        seconds = self._target.read(self.sequence, self._input)
+        self._input = None
         return seconds
 
     @property

@@ -82,7 +82,7 @@ def _logits(
     try:
         if input_ids is not None:
             for handle in handles:
-                target.read(handle, input_ids)
+                target.read(handle, tuple(input_ids))
         pending = tuple(prompt_ids)
         committed = len(prompt_ids)
         filled = [*output_ids, *[prompt_ids[-1]] * width]

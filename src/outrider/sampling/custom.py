@@ -45,6 +45,20 @@ class PromptRelative:
 
 
 @dataclass(frozen=True, slots=True)
+class NotFirst:
+    """Ids that the output does not begin with.
+
+    That takes no row by itself, as other processors here do: the pipeline has a step for it.
+    """
+
+    ids: tuple[int, ...]
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        """Refuse: where the output begins is not seen from here."""
+        raise TypeError("the pipeline bans these ids by itself")
+
+
+@dataclass(frozen=True, slots=True)
 class LimitRelative:
     """A processor that must know how many ids there can be, prompt included, built anew for each
     request.

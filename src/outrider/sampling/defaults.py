@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from outrider.errors import OptionError
-from outrider.sampling.custom import LimitRelative, PromptRelative, TailFilter
+from outrider.sampling.custom import LimitRelative, NotFirst, PromptRelative, TailFilter
 from outrider.sampling.params import SamplingParams
 
 _TOP_K_WHEN_UNSET = 50
@@ -34,6 +34,15 @@ _REFUSED: dict[str, tuple[Any, ...]] = {
     "assistant_ensemble_weight": (),
 }
 
+# Of a speech model: times would be words of the text, and what falls below a threshold would be
+# decoded anew at other temperatures.
+_REFUSED_OF_SPEECH: dict[str, tuple[Any, ...]] = {
+    "return_timestamps": (False,),
+    "return_token_timestamps": (False,),
+    "compression_ratio_threshold": (),
+    "logprob_threshold": (),
+    "no_speech_threshold": (),
+}
 
 # Of an encoder-decoder: its texts begin with the first (`Target.prompt_ids`), the second is
 # honoured, and beams, which nearly all such models ask for, are left out: loading says so.
@@ -41,17 +50,19 @@ _OF_ENCODER_DECODERS = frozenset({"forced_bos_token_id", "forced_eos_token_id", 
 
 
 def params_from_generation_config(
-    config: Any | None, *, reads_input: bool = False
+    config: Any | None, *, reads_input: bool = False, speech_tokens: int | None = None
 ) -> SamplingParams:
     """Return the options of a Transformers `GenerationConfig`; greedy if there is none.
 
     What the config asks for and cannot be honoured is an OptionError. `max_length` counts the
     prompt and is a limit of the model rather than a wish: it is not taken over. `reads_input`: the
-    model is an encoder-decoder.
+    model is an encoder-decoder. `speech_tokens`: it is a speech model, whose texts have so many
+    tokens at most; they are written to their end, and sampled only if the user says so.
     """
     if config is None:
         return SamplingParams()
-    for name, neutral in _REFUSED.items():
+    refused = _REFUSED if speech_tokens is None else _REFUSED | _REFUSED_OF_SPEECH
+    for name, neutral in refused.items():
         if reads_input and name in _OF_ENCODER_DECODERS:
             continue
         value = getattr(config, name, None)
@@ -59,7 +70,9 @@ def params_from_generation_config(
             allowed = f"None or {neutral[0]}" if neutral else "None"
             raise OptionError(f"generation config: {name} is {value!r}: expected {allowed}")
     options = _native_options(config)
-    if getattr(config, "do_sample", None):
+    if speech_tokens is not None and getattr(config, "max_new_tokens", None) is None:
+        options["max_new_tokens"] = speech_tokens
+    if speech_tokens is None and getattr(config, "do_sample", None):
         options |= _sampling_options(config)
     processors = (*_processors(config), *_tail_filters(config))
     return SamplingParams(**options, logits_processors=processors)
@@ -146,9 +159,7 @@ def _processors(config: Any) -> list[Any]:
         processors.append(LimitRelative(force_end))
     first = getattr(config, "begin_suppress_tokens", None)
     if first:
-        processors.append(
-            PromptRelative(partial(hf.SuppressTokensAtBeginLogitsProcessor, list(first)))
-        )
+        processors.append(NotFirst(tuple(first)))
     return processors
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from outrider.errors import OptionError
-from outrider.sampling.custom import Complete, CustomProcessors, TailFilter
+from outrider.sampling.custom import Complete, CustomProcessors, NotFirst, TailFilter
 from outrider.sampling.filters import Filter, build_filters
 from outrider.sampling.grammar_state import GrammarState
 from outrider.sampling.params import SamplingParams
@@ -47,7 +47,7 @@ class LogitsPipeline:
         """Raises OptionError for ids the target does not have, and a grammar that is not bound."""
         eos_token_ids = tuple(eos_token_ids)
         _check_ids(params, vocab_size)
-        custom = [p for p in params.logits_processors if not isinstance(p, TailFilter)]
+        custom = [p for p in params.logits_processors if not isinstance(p, TailFilter | NotFirst)]
         self.is_greedy = params.is_greedy
         self._processors = _processors(params, prompt_ids, eos_token_ids, vocab_size, device)
         limit = params.max_new_tokens
@@ -129,6 +129,8 @@ def _processors(
         ending = set(params.stop_token_ids) | set(() if params.ignore_eos else eos_token_ids)
         known = sorted(token for token in ending if token < vocab_size)
         chain.append(MinNewTokens(params.min_new_tokens, known, device))
+    first = [p.ids for p in params.logits_processors if isinstance(p, NotFirst)]
+    chain += [MinNewTokens(1, [t for t in ids if t < vocab_size], device) for ids in first]
     return chain
 
 

@@ -143,7 +143,7 @@ class BadWords:
 
 
 class MinNewTokens:
-    """Bans the tokens that would end the request before it is long enough."""
+    """Bans tokens, as a rule those that would end the request, before it is long enough."""
 
     def __init__(self, minimum: int, ending_ids: TokenIds, device: torch.device) -> None:
         self._minimum = minimum

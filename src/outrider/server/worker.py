@@ -86,6 +86,7 @@ class Worker:
     def _run(self) -> None:
         try:
             decoder = self._load()
+            decoder.require_text()
             self._preparer = Preparer(decoder, self._settings)
             self._preparer.warm_up()
             self._warm_up(decoder)

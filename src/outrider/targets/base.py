@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from outrider.errors import PromptError, UnsupportedModelError
-from outrider.types import NO_DRAFT, DraftTree, Numerics, TokenIds
+from outrider.types import NO_DRAFT, DraftTree, EncoderInput, Numerics, Recording
 
 if TYPE_CHECKING:
     import torch
@@ -73,6 +73,8 @@ class Target(ABC):
     """What each text begins with, for a target that reads inputs."""
     shares_input_ids: bool = False
     """Whether the ids of inputs mean what the same ids mean in texts."""
+    reads_audio: bool = False
+    """Whether inputs are recordings."""
 
     def pass_rows(self, counts: Sequence[int]) -> int:
         """Return the rows the model computes for a pass over sequences of so many rows each.
@@ -89,16 +91,20 @@ class Target(ABC):
         """
         return
 
-    def check_input(self, input_ids: TokenIds) -> None:
+    def check_input(self, given: EncoderInput) -> None:
         """Raise PromptError for an input that the encoder cannot read."""
         raise PromptError(f"an input is given, and {type(self).__name__} has no encoder to read it")
 
-    def read(self, sequence: int, input_ids: TokenIds) -> float:
+    def input_length(self, given: EncoderInput) -> int:
+        """Return how many positions cross-attention has of an input: as a rule one for each id."""
+        return 0 if isinstance(given, Recording) else len(given)
+
+    def read(self, sequence: int, given: EncoderInput) -> float:
         """Let the encoder read a sequence's input, before any of its text; returns the seconds.
 
         Raises PromptError for what `check_input` refuses.
         """
-        self.check_input(input_ids)
+        self.check_input(given)
         return 0.0
 
     def open_trial(self, max_tokens: int) -> int:

@@ -50,23 +50,37 @@ def causal_lm_class(config: PreTrainedConfig) -> ModelClass | None:
     return found[0] if isinstance(found, tuple) else found
 
 
+def reads_audio(config: PreTrainedConfig) -> bool:
+    """Whether the model is a speech model that outrider knows: Whisper."""
+    return bool(config.is_encoder_decoder) and config.model_type == "whisper"
+
+
 def language_model_class(config: PreTrainedConfig) -> ModelClass | None:
     """Return the class of the model that writes text with this configuration, if there is any."""
     if not config.is_encoder_decoder:
         return causal_lm_class(config)
-    from transformers import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING
+    from transformers import (
+        MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING,
+        MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING,
+    )
 
-    if type(config) not in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING:
+    speaks = reads_audio(config)
+    mapping: Any = (
+        MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING if speaks else MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING
+    )
+    if type(config) not in mapping:
         return None
-    found: Any = MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING[type(config)]
+    found: Any = mapping[type(config)]
     one: ModelClass = found[0] if isinstance(found, tuple) else found
     return one
 
 
 def auto_class(config: PreTrainedConfig) -> Any:
     """Return the class of Transformers that loads a model with this configuration."""
-    from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
+    from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoModelForSpeechSeq2Seq
 
+    if reads_audio(config):
+        return AutoModelForSpeechSeq2Seq
     return AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
 
 
@@ -110,7 +124,9 @@ def unsupported_reasons(
     reasons = []
     is_pair = config.is_encoder_decoder
     if model_class is None:
-        kind = "an encoder-decoder model of text" if is_pair else "a causal language model"
+        kind = (
+            "an encoder-decoder model of text, or Whisper" if is_pair else "a causal language model"
+        )
         reasons.append(f"model type {config.model_type!r} is not {kind}")
     elif not is_pair and _is_bidirectional(config):
         reasons.append(f"{model_class.__name__} reads text in both directions (is_decoder=False)")

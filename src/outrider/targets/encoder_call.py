@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 
@@ -50,9 +51,18 @@ class EncoderDecoderCall(ModelCall):
         self._cross = self._find_cross()
 
     @torch.inference_mode()
-    def read(self, slot: int, input_ids: Tensor) -> None:
-        """Encode an input [1, tokens], and keep what cross-attention reads of it in a slot."""
-        states = self._encode(input_ids)
+    def encode(self, inputs: Tensor) -> Tensor:
+        """Return the states [1, positions, H] that the encoder gives, by attention of its own.
+
+        `inputs` are what it takes first: ids [1, tokens], or features.
+        """
+        with self.switch.off():
+            states: Tensor = self._encoder(inputs).last_hidden_state
+        return states
+
+    @torch.inference_mode()
+    def keep(self, slot: int, states: Tensor) -> None:
+        """Keep in a slot what cross-attention reads of an encoder's states [1, positions, H]."""
         self._inputs.begin(slot, states.shape[1])
         plan = ReadingPlan(self._inputs, slot)
         with self.switch.on():
@@ -90,7 +100,8 @@ class EncoderDecoderCall(ModelCall):
         self, input_ids: Tensor, position_ids: Tensor, plan: PaddedPlan, keep: int | None
     ) -> Tensor:
         assert isinstance(plan, DecoderPlan)
-        stored: dict[str, Any] = {self._cache_name: PassCache(plan.inputs.layers)}
+        # Whisper's decoder hands a cache on to its layers only where it is to be used.
+        stored = {self._cache_name: PassCache(plan.inputs.layers), "use_cache": True}
         with self._at(position_ids):
             # No states of encoders: what cross-attention makes of them is stored.
             return self._run(input_ids, self._states(input_ids.shape[0], 0), plan, stored)
@@ -101,17 +112,10 @@ class EncoderDecoderCall(ModelCall):
         logits: Tensor = self.model(
             encoder_outputs=BaseModelOutput(last_hidden_state=states),
             decoder_input_ids=input_ids,
-            use_cache=False,
             outrider_plan=plan,
             **options,
         ).logits
         return logits
-
-    def _encode(self, input_ids: Tensor) -> Tensor:
-        """Return the states [1, tokens, H] that the encoder gives, by attention of its own."""
-        with self.switch.off():
-            states: Tensor = self._encoder(input_ids=input_ids).last_hidden_state
-        return states
 
     def _states(self, batch: int, tokens: int) -> Tensor:
         """Return states of nothing, in the shape of an encoder's."""
@@ -125,7 +129,7 @@ class EncoderDecoderCall(ModelCall):
         name = type(self.model).__name__
         try:
             with self.switch.on():
-                self._run(two_rows, self._states(1, 3), finding, {})
+                self._run(two_rows, self._states(1, 3), finding, {"use_cache": False})
         except (TypeError, ValueError, RuntimeError, KeyError, AttributeError) as error:
             raise UnsupportedModelError(f"{name} cannot be driven: {error}") from error
         if not finding.found:
@@ -140,28 +144,50 @@ class EncoderDecoderCall(ModelCall):
 
         By itself it numbers the rows of all sequences alike, from those it has cached on.
         """
-        embeddings = getattr(self._decoder, "embed_positions", None)
+        embeddings: nn.Module | None = getattr(self._decoder, "embed_positions", None)
         if embeddings is None:
             yield
             return
-
-        def before(
-            _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-        ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-            return args, kwargs | {"position_ids": positions.reshape(-1)}
-
-        def after(_: nn.Module, args: object, embedded: Tensor) -> Tensor:
-            return embedded.reshape(*positions.shape, -1)
-
-        hooks = (
-            embeddings.register_forward_pre_hook(before, with_kwargs=True),
-            embeddings.register_forward_hook(after),
-        )
+        takes = "position_ids" in inspect.signature(embeddings.forward).parameters
+        hooks = _told(embeddings, positions) if takes else _replaced(embeddings, positions)
         try:
             yield
         finally:
             for hook in hooks:
                 hook.remove()
+
+
+def _told(embeddings: nn.Module, positions: Tensor) -> tuple[RemovableHandle, ...]:
+    """Tell positions [B, W] to a module that takes them, for one sequence."""
+
+    def before(
+        _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return args, kwargs | {"position_ids": positions.reshape(-1)}
+
+    def after(_: nn.Module, args: object, embedded: Tensor) -> Tensor:
+        return embedded.reshape(*positions.shape, -1)
+
+    return (
+        embeddings.register_forward_pre_hook(before, with_kwargs=True),
+        embeddings.register_forward_hook(after),
+    )
+
+
+def _replaced(embeddings: nn.Module, positions: Tensor) -> tuple[RemovableHandle, ...]:
+    """Look positions [B, W] up in the table of a module that counts them by itself: M2M100's.
+
+    There they begin behind that of padding, and padding stays where it is.
+    """
+    table: Any = embeddings
+
+    def after(_: nn.Module, args: tuple[Any, ...], __: Tensor) -> Tensor:
+        padding = table.padding_idx
+        rows = torch.where(args[0] == padding, padding, positions + padding + 1)
+        found: Tensor = table.weights[rows]
+        return found
+
+    return (embeddings.register_forward_hook(after),)
 
 
 def _states_argument(module: nn.Module) -> str:

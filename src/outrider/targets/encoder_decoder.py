@@ -21,7 +21,7 @@ from outrider.targets.encoded import EncodedInputs
 from outrider.targets.encoder_call import EncoderDecoderCall
 from outrider.targets.passes import Passes
 from outrider.targets.transformers import TransformersTarget
-from outrider.types import Numerics, TokenIds
+from outrider.types import EncoderInput, Numerics, Recording
 
 _LOGGER = logging.getLogger("outrider")
 
@@ -76,15 +76,17 @@ class EncoderDecoderTarget(TransformersTarget):
 
     # -- inputs ---------------------------------------------------------------------------------
 
-    def check_input(self, input_ids: TokenIds) -> None:
-        if not input_ids:
+    def check_input(self, given: EncoderInput) -> None:
+        if isinstance(given, Recording):
+            raise PromptError(f"{type(self.model).__name__} reads text, and a recording is given")
+        if not given:
             raise PromptError("the input is empty: there is nothing for the encoder to read")
-        if self.max_input is not None and len(input_ids) > self.max_input:
+        if self.max_input is not None and len(given) > self.max_input:
             raise PromptError(
-                f"the input has {len(input_ids)} tokens; the encoder reads {self.max_input}"
+                f"the input has {len(given)} tokens; the encoder reads {self.max_input}"
             )
         size = self._input_vocabulary
-        for token in input_ids:
+        for token in given:
             if not 0 <= token < size:
                 raise PromptError(f"input id {token} is outside the vocabulary 0..{size - 1}")
 
@@ -93,14 +95,19 @@ class EncoderDecoderTarget(TransformersTarget):
         encoder: Any = self.model.get_encoder()
         return int(encoder.get_input_embeddings().num_embeddings)
 
-    def read(self, sequence: int, input_ids: TokenIds) -> float:
-        self.check_input(input_ids)
+    def read(self, sequence: int, given: EncoderInput) -> float:
+        self.check_input(given)
         state = self._sequences[sequence]
         if state.cached:
             raise ValueError(f"sequence {sequence} has {state.cached} tokens of text already")
         started = perf_counter()
-        self._call.read(state.slot, torch.tensor([list(input_ids)], device=self.device))
+        self._call.keep(state.slot, self._encode(given))
         return perf_counter() - started
+
+    def _encode(self, given: EncoderInput) -> torch.Tensor:
+        """Return the states [1, positions, H] that the encoder makes of an input."""
+        assert not isinstance(given, Recording)
+        return self._call.encode(torch.tensor([given], device=self.device))
 
     def open_trial(self, max_tokens: int) -> int:
         sequence = self.open(max_tokens)

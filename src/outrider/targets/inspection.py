@@ -14,11 +14,12 @@ from outrider.drafters.vocabulary import VocabularyMatch
 from outrider.errors import OptionError, UnsupportedModelError, VocabularyMismatchError
 from outrider.targets.capabilities import (
     RollbackClass,
+    reads_audio,
     rollback_class,
     unsupported_reasons,
 )
 from outrider.targets.devices import expanded_dtype, parse_device, parse_dtype
-from outrider.targets.loading import load_config, read_config, read_tokenizer
+from outrider.targets.loading import load_config, read_config, read_extractor, read_tokenizer
 from outrider.targets.quantization import int8_bytes, quantization_method, require_quantizable
 from outrider.targets.skeleton import build_skeleton, count_parameters, kv_bytes_per_token
 from outrider.targets.sources import Source, find_source
@@ -57,6 +58,10 @@ class ModelReport:
     rollback: RollbackClass
     unsupported: tuple[str, ...]
     """Every reason why outrider does not drive this model; empty if it does."""
+    hears_s: float | None = None
+    """Seconds of sound that a speech model hears at once; None for a model that reads text."""
+    hears_positions: int = 0
+    """Positions of a cache that such an input takes, beside those of the text."""
     has_encoder: bool = False
     """Whether an encoder reads the prompt; `layers` and caches are then those of the decoder, and
     `kv_bytes_per_token` what a token takes of either."""
@@ -104,7 +109,10 @@ class PairReport:
 
     @property
     def total_bytes(self) -> int | None:
-        """Weights, and the caches of one sequence as long as the target's context."""
+        """Weights, and the caches of one sequence as long as the target's context, and its input's.
+
+        Of an input of text they are not counted: there is no telling how long it is.
+        """
         total = 0
         for model in (self.target, self.drafter, self.head):
             if model is None:
@@ -112,7 +120,9 @@ class PairReport:
             if model.weight_bytes is None or model.kv_bytes_per_token is None:
                 return None
             total += model.weight_bytes
-            total += model.kv_bytes_per_token * (self.target.context_length or 0)
+            heard = model.hears_positions if isinstance(model, ModelReport) else 0
+            positions = (self.target.context_length or 0) + heard
+            total += model.kv_bytes_per_token * positions
         return total
 
     @property
@@ -124,6 +134,9 @@ class PairReport:
             if self.drafter.has_encoder != self.target.has_encoder:
                 with_one = "target" if self.target.has_encoder else "drafter"
                 reasons.append(f"the {with_one} alone has an encoder: they read different things")
+            elif (self.drafter.hears_s is None) != (self.target.hears_s is None):
+                with_one = "target" if self.target.hears_s is not None else "drafter"
+                reasons.append(f"the {with_one} alone hears recordings: the other reads text")
         if self.vocabulary_problem is not None:
             reasons.append(self.vocabulary_problem)
         if self.head is not None and self.head.problem is not None:
@@ -205,6 +218,7 @@ def _inspect_model(
         model_class=None if model_class is None else model_class.__name__,
         layers=(
             getattr(text_config, "num_decoder_layers", None)  # as T5 has it
+            or getattr(config, "decoder_layers", None)
             or getattr(text_config, "num_hidden_layers", None)
         ),
         parameters=None if skeleton is None else count_parameters(skeleton),
@@ -214,14 +228,27 @@ def _inspect_model(
         kv_bytes_per_token=(
             None if unsupported or skeleton is None else kv_bytes_per_token(skeleton, dtype)
         ),
-        context_length=getattr(text_config, "max_position_embeddings", None),
+        context_length=(
+            getattr(text_config, "max_position_embeddings", None)
+            or getattr(text_config, "max_target_positions", None)  # as Whisper has it
+        ),
         rows=text_config.vocab_size,
         vocabulary=len(tokenizer),
         rollback=rollback_class(config, model_class=model_class),
         unsupported=unsupported,
+        hears_s=_hears_s(source, config),
+        hears_positions=config.max_source_positions if reads_audio(config) else 0,
         has_encoder=bool(config.is_encoder_decoder),
     )
     return report, tokenizer
+
+
+def _hears_s(source: Source, config: PreTrainedConfig) -> float | None:
+    """Return the seconds that a speech model hears at once, None for a model of text."""
+    if not reads_audio(config):
+        return None
+    extractor = read_extractor(source)
+    return float(extractor.n_samples / extractor.sampling_rate)
 
 
 def _default_dtype(source: Source, config: PreTrainedConfig) -> torch.dtype:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from outrider.errors import OptionError, UnsupportedModelError
-from outrider.targets.capabilities import brings_its_own_class, require_supported
+from outrider.targets.capabilities import brings_its_own_class, reads_audio, require_supported
 from outrider.targets.devices import expanded_dtype, parse_device, parse_dtype
 from outrider.targets.offload import execution_device, parse_spread
 from outrider.targets.sources import Source, find_source
@@ -20,7 +20,12 @@ from outrider.targets.weights import one_line, read_weights
 
 if TYPE_CHECKING:
     import torch
-    from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import (
+        PreTrainedConfig,
+        PreTrainedModel,
+        PreTrainedTokenizerBase,
+        WhisperFeatureExtractor,
+    )
 
     from outrider.targets.devices import Dtype
     from outrider.targets.gguf import GgufFile
@@ -35,6 +40,8 @@ class LoadedModel:
     name: str
     gguf: GgufFile | None = None
     """The file its weights were expanded from, exactly, if compiled passes may read them there."""
+    extractor: WhisperFeatureExtractor | None = None
+    """What makes the features of a speech model; None for the usual one, and for other models."""
 
 
 def load_model(
@@ -73,6 +80,7 @@ def load_model(
         require_supported(config, name=spec)
     if tokenizer is None:
         tokenizer = read_tokenizer(source, trust_remote_code)
+    extractor = read_extractor(source) if reads_audio(config) else None
     if chosen_dtype is None and source.gguf is not None:
         chosen_dtype = expanded_dtype(where)
     model = read_weights(
@@ -83,7 +91,7 @@ def load_model(
         trust_remote_code=trust_remote_code,
     )
     require_supported(model.config, name=spec, model_class=type(model))
-    return LoadedModel(model, tokenizer, spec, _file_of(source, model))
+    return LoadedModel(model, tokenizer, spec, _file_of(source, model), extractor)
 
 
 def _file_of(source: Source, model: PreTrainedModel) -> GgufFile | None:
@@ -146,6 +154,17 @@ def read_config(source: Source, trust_remote_code: bool) -> PreTrainedConfig:
             source.description(), trust_remote_code=trust_remote_code, **source.options
         )
     return config
+
+
+def read_extractor(source: Source) -> WhisperFeatureExtractor:
+    """Read what makes the features of a speech model; raises LoadError."""
+    from transformers import WhisperFeatureExtractor
+
+    with one_line(f"no usable feature extractor (preprocessor_config.json) in {source.spec}"):
+        extractor: WhisperFeatureExtractor = WhisperFeatureExtractor.from_pretrained(
+            source.description(), **source.options
+        )
+    return extractor
 
 
 def read_tokenizer(source: Source, trust_remote_code: bool) -> PreTrainedTokenizerBase:

@@ -10,6 +10,7 @@ from outrider.targets.capabilities import (
     auto_class,
     brings_its_own_class,
     language_model_class,
+    reads_audio,
 )
 from outrider.targets.quiet import quiet_transformers
 
@@ -63,7 +64,8 @@ def kv_bytes_per_token(skeleton: PreTrainedModel, dtype: torch.dtype) -> int | N
             token = torch.zeros(1, 1, dtype=torch.long, device="meta")
             is_pair = skeleton.config.is_encoder_decoder
             options = {"decoder_input_ids": token} if is_pair else {}
-            output = run(token, use_cache=True, **options)
+            given = _features(skeleton.config) if reads_audio(skeleton.config) else token
+            output = run(given, use_cache=True, **options)
             cache = output.past_key_values
             layers = (cache.self_attention_cache if is_pair else cache).layers
     except RuntimeError:  # the model asks for a value, and there are none
@@ -73,3 +75,13 @@ def kv_bytes_per_token(skeleton: PreTrainedModel, dtype: torch.dtype) -> int | N
         if layer.keys is not None:  # else it reads another layer's
             numbers += layer.keys.numel() + layer.values.numel()
     return numbers * dtype.itemsize
+
+
+def _features(config: PreTrainedConfig) -> torch.Tensor:
+    """Return features [1, mels, frames] without storage, for the encoder of a speech model."""
+    import torch
+
+    sizes: Any = config
+    # It makes one position of two frames.
+    shape = (1, sizes.num_mel_bins, 2 * sizes.max_source_positions)
+    return torch.zeros(shape, dtype=torch.bfloat16, device="meta")

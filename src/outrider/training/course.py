@@ -61,6 +61,7 @@ def train(
     Raises OptionError for what cannot be trained, or a folder that holds another run, and
     TrainingError where learning breaks down.
     """
+    decoder.require_text()
     target = decoder.engine.target
     if not isinstance(target, TransformersTarget):
         raise OptionError("drafters are trained for Transformers models only")

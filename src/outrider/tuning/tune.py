@@ -130,6 +130,7 @@ def _checked(
     """Return the ids of all prompts; whatever could fail later fails here, before any work."""
     if not workload:
         raise OptionError("the workload holds no prompts")
+    decoder.require_text()
     for drafter in decoder.engine.drafters:
         if drafter.needs_prediction:
             raise OptionError(
