@@ -16,14 +16,22 @@ from outrider.drafters.base import Drafter
 from outrider.drafters.model import ModelDrafter
 from outrider.drafters.spec import parse_spec
 from outrider.targets.base import Rows
+from outrider.targets.loading import load_model
 from outrider.types import DraftTree
 
 ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 
 
 def load(options: argparse.Namespace, weights: str, **more: Any) -> outrider.Decoder:
-    """Load the target in one of its forms: "float32", "bfloat16" or "int8"."""
+    """Load the target in one of its forms: "float32", "expanded", "bfloat16" or "int8".
+
+    "expanded" is float32 whose passes read no blocks of a GGUF file.
+    """
     spec, dtype = named(options, weights)
+    if weights == "expanded":
+        loaded = load_model(spec, dtype=dtype)
+        more = {"tokenizer": loaded.tokenizer} | more
+        return outrider.load(loaded.model, compile=not options.eager, profile=False, **more)
     return outrider.load(spec, dtype=dtype, compile=not options.eager, profile=False, **more)
 
 
@@ -31,7 +39,7 @@ def named(options: argparse.Namespace, weights: str) -> tuple[str, str]:
     """Return the spec and the dtype of the target in one of its forms."""
     if weights == "int8":
         return f"{options.target}@int8", "float32"
-    return options.target, weights
+    return options.target, "float32" if weights == "expanded" else weights
 
 
 def with_drafters(

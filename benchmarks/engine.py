@@ -309,7 +309,9 @@ def measure_memory(
 
 def _memory(options: argparse.Namespace, weights: str) -> Result:
     load(options, weights)  # what is converted or compiled once is not what is measured
-    return memory.measure(*named(options, weights), compile=not options.eager)
+    return memory.measure(
+        *named(options, weights), compile=not options.eager, expanded=weights == "expanded"
+    )
 
 
 MEASURES = {
@@ -330,7 +332,13 @@ def _parser() -> argparse.ArgumentParser:
     add("prompts", type=Path)
     add("--target", default="smollm2-135m")
     add("--parts", nargs="+", choices=PARTS, default=list(PARTS))
-    add("--weights", nargs="+", default=["float32", "int8"])
+    add(
+        "--weights",
+        nargs="+",
+        choices=("float32", "expanded", "bfloat16", "int8"),
+        default=["float32", "int8"],
+        help="expanded is float32 that reads no blocks of a GGUF file",
+    )
     add("--drafters", nargs="+", default=list(DRAFTERS), help="specs, joined by +; wrong, slow")
     add(
         "--max-draft",

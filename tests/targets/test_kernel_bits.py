@@ -101,3 +101,39 @@ def test_layers_with_one_input_have_the_bits_they_have_alone(
             bias = biases[place] if is_biased else None
             alone = torch.ops.outrider.linear(x, weights[place], scale, bias)
             assert torch.equal(found, alone)
+
+
+@pytest.mark.parametrize("columns", [7, 48])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_scale_and_bias_are_applied_in_float32_before_the_one_rounding(
+    dtype: torch.dtype, columns: int
+) -> None:
+    load_kernels()
+    x = torch.randint(-8, 8, (1, 20, 64)).to(dtype)  # small enough for exact sums
+    weight = torch.randint(-127, 128, (columns, 64), dtype=torch.int8)
+    scale, bias = torch.rand(2, columns).to(dtype)
+    for rows in (1, 5, 8, 20):
+        some = x[:, :rows]
+        exact = some.float() @ weight.float().T
+        scaled = exact * scale.float()
+        for by, plus, expected in (
+            (scale, bias, scaled + bias.float()),
+            (scale, None, scaled),
+            (None, bias, exact + bias.float()),
+        ):
+            found = torch.ops.outrider.linear(some, weight, by, plus)
+            assert torch.equal(found, expected.to(dtype))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_rows_have_no_products(kind: Kind) -> None:
+    load_kernels()
+    x, weight = operands(0, 48, 64, kind)
+    assert linear(x, weight).shape == (1, 0, 48)
+
+
+def test_a_scale_for_other_columns_is_refused() -> None:
+    load_kernels()
+    x, weight = operands(2, 48, 64, KINDS[2])
+    with pytest.raises(RuntimeError, match="47 numbers for 48 columns"):
+        torch.ops.outrider.linear(x, weight, torch.rand(47), None)

@@ -48,20 +48,22 @@ Weights weights_in(const at::Tensor& stored) {
 // The float32 weights [columns, depth] that blocks stand for.
 at::Tensor expand(const at::Tensor& stored, c10::string_view kind) {
   return with_weights(stored.scalar_type(), kind, [&]<typename Weights>() {
-    const Weights weights = weights_in<Weights>(stored);
-    const int64_t columns = stored.size(0), depth = weights.depth;
-    at::Tensor wide = at::empty({columns, depth}, stored.options().dtype(at::kFloat));
-    float* to = wide.data_ptr<float>();
+    if constexpr (Weights::kCount == 1) return stored.to(at::kFloat);
+    else {
+      const Weights weights = weights_in<Weights>(stored);
+      const int64_t columns = stored.size(0), depth = weights.depth;
+      at::Tensor wide = at::empty({columns, depth}, stored.options().dtype(at::kFloat));
+      float* to = wide.data_ptr<float>();
 #pragma omp parallel for schedule(static)
-    for (int64_t n = 0; n < columns; ++n)
-      weights.template widen<Single>(n, 1, to + n * depth);
-    return wide;
+      for (int64_t n = 0; n < columns; ++n) weights.widen(n, to + n * depth);
+      return wide;
+    }
   });
 }
 
 // x w^T by the library. For float32 that is oneDNN's product, where torch has it: it is twice as
 // fast as the one torch would choose on processors that MKL knows little of.
-at::Tensor many_rows(const at::Tensor& x, const at::Tensor& stored, c10::string_view kind) {
+at::Tensor library_product(const at::Tensor& x, const at::Tensor& stored, c10::string_view kind) {
   const at::Tensor weight = kind.empty() ? stored.to(x.scalar_type()) : expand(stored, kind);
   static const auto product =
       c10::Dispatcher::singleton().findSchema({"mkldnn::_linear_pointwise", ""});
@@ -72,55 +74,68 @@ at::Tensor many_rows(const at::Tensor& x, const at::Tensor& stored, c10::string_
   return stack.at(0).toTensor();
 }
 
-// x times each of the weights, in float32.
+// A number for each of `columns` columns in float32, which `kept` keeps; null if there is none.
+const float* numbers(at::TensorList given, size_t i, int64_t columns,
+                     std::vector<at::Tensor>& kept) {
+  if (given.empty()) return nullptr;
+  TORCH_CHECK(given[i].numel() == columns, given[i].numel(), " numbers for ", columns, " columns");
+  kept.push_back(given[i].to(at::kFloat).contiguous());
+  return kept.back().const_data_ptr<float>();
+}
+
+// Several layers of the same x, as `linears` has them, by the product in this folder.
 template <typename Math, typename Weights>
-std::vector<at::Tensor> few_rows(const at::Tensor& x, at::TensorList stored) {
+std::vector<at::Tensor> few_rows(const at::Tensor& x, at::TensorList stored, at::TensorList scales,
+                                 at::TensorList biases) {
   using Value = typename Math::Value;
   const at::Tensor from = x.to(c10::CppTypeToScalarType<Value>::value).contiguous();
   auto sizes = x.sizes().vec();
   std::vector<at::Tensor> kept, outputs;
   std::vector<Product<Weights>> products;
-  for (const at::Tensor& one : stored) {
-    kept.push_back(one.contiguous());
+  for (size_t i = 0; i < stored.size(); ++i) {
+    const int64_t columns = stored[i].size(0);
+    kept.push_back(stored[i].contiguous());
     const Weights weights = weights_in<Weights>(kept.back());
     TORCH_CHECK(x.size(-1) == weights.depth, "rows of ", x.size(-1), " for weights of ",
                 weights.depth);
-    sizes.back() = one.size(0);
+    sizes.back() = columns;
     outputs.push_back(at::empty(sizes, x.options().dtype(at::kFloat)));
-    products.push_back({weights, outputs.back().data_ptr<float>(), one.size(0)});
+    products.push_back({weights, outputs.back().data_ptr<float>(), columns,
+                        numbers(scales, i, columns, kept), numbers(biases, i, columns, kept)});
   }
   multiply<Math>(from.const_data_ptr<Value>(), x.numel() / x.size(-1), products);
+  for (at::Tensor& output : outputs) output = output.to(x.scalar_type());
   return outputs;
 }
 
-std::vector<at::Tensor> products(const at::Tensor& x, at::TensorList stored,
-                                 c10::string_view kind) {
-  if (x.numel() >= kManyRows * x.size(-1)) {
-    std::vector<at::Tensor> outputs;
-    for (const at::Tensor& one : stored) outputs.push_back(many_rows(x, one, kind));
-    return outputs;
+// The same by the library.
+std::vector<at::Tensor> many_rows(const at::Tensor& x, at::TensorList stored,
+                                  at::TensorList scales, at::TensorList biases,
+                                  c10::string_view kind) {
+  std::vector<at::Tensor> outputs;
+  for (size_t i = 0; i < stored.size(); ++i) {
+    at::Tensor output = library_product(x, stored[i], kind);
+    if (!scales.empty()) output = at::mul(output, scales[i]);
+    if (!biases.empty()) output = at::add(output, biases[i]);
+    outputs.push_back(output.to(x.scalar_type()));
   }
-  return with_weights(stored[0].scalar_type(), kind, [&]<typename Weights>() {
-#if defined(OUTRIDER_HAS_PAIRS)
-    using Read = typename Weights::Read;
-    if constexpr (!std::is_void_v<Read> && !std::is_same_v<Read, float>)
-      if (x.scalar_type() == at::kBFloat16) return few_rows<Paired, Weights>(x, stored);
-#endif
-    return few_rows<Single, Weights>(x, stored);
-  });
+  return outputs;
 }
 
 // Several layers of the same x: times weights of one type and kind, then scales and offsets of each
 // column, if there are any.
 std::vector<at::Tensor> linears(const at::Tensor& x, at::TensorList weights, at::TensorList scales,
                                 at::TensorList biases, c10::string_view kind) {
-  std::vector<at::Tensor> outputs = products(x, weights, kind);
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    if (!scales.empty()) outputs[i] = at::mul(outputs[i], scales[i]);
-    if (!biases.empty()) outputs[i] = at::add(outputs[i], biases[i]);
-    outputs[i] = outputs[i].to(x.scalar_type());
-  }
-  return outputs;
+  if (x.numel() >= kManyRows * x.size(-1)) return many_rows(x, weights, scales, biases, kind);
+  return with_weights(weights[0].scalar_type(), kind, [&]<typename Weights>() {
+#if defined(OUTRIDER_HAS_PAIRS)
+    constexpr bool kIsNarrow = !std::is_same_v<typename Weights::Stored, float>;
+    if constexpr (Weights::kCount == 1 && kIsNarrow)
+      if (x.scalar_type() == at::kBFloat16)
+        return few_rows<Paired, Weights>(x, weights, scales, biases);
+#endif
+    return few_rows<Single, Weights>(x, weights, scales, biases);
+  });
 }
 
 // The same with all lists in one, as a compiled pass cannot hand over empty ones: the weights, then
@@ -183,8 +198,11 @@ at::Tensor attention_of(const at::Tensor& query, const at::Tensor& key, const at
   const int64_t heads = query.size(1), group = heads / key_cache.heads, num_rows = rows.size();
   at::Tensor out = at::empty({1, num_rows, heads, value_cache.width}, query.options());
   T* to = out.data_ptr<T>();
-  // Queries that share a head of keys read it once, unless that leaves workers idle.
-  const bool is_split = num_rows * key_cache.heads < 4 * at::get_num_threads();
+  // Queries that share a head of keys read it once, which takes half the time or so, unless that
+  // leaves workers idle for longer.
+  const int64_t workers = at::get_num_threads(), shared = num_rows * key_cache.heads;
+  const auto turns = [&](int64_t tasks) { return (tasks + workers - 1) / workers; };
+  const bool is_split = 2 * turns(shared * group) < turns(shared) * group;
   const int64_t together = is_split ? 1 : group, tasks = num_rows * heads / together;
 #pragma omp parallel
   {

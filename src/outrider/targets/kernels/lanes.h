@@ -49,11 +49,19 @@ inline Lanes load(const int8_t* p) {
   const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
   return (Lanes)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
 }
+inline IntLanes load_whole(const uint8_t* p) {
+  return (IntLanes)_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+}
 #else
 template <typename T>
 inline Lanes load(const T* p) {
   Lanes lanes;
   for (int i = 0; i < kLanes; ++i) lanes[i] = static_cast<float>(p[i]);
+  return lanes;
+}
+inline IntLanes load_whole(const uint8_t* p) {
+  IntLanes lanes;
+  for (int i = 0; i < kLanes; ++i) lanes[i] = p[i];
   return lanes;
 }
 #endif
@@ -64,11 +72,14 @@ typedef __m512bh Pairs;
 
 inline Pairs load_pairs(const c10::BFloat16* p) { return (Pairs)_mm512_loadu_si512(p); }
 inline Pairs load_pairs(const int8_t* p) {
-  const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
-  const __m512i words = _mm512_cvtepi8_epi16(bytes);
-  const __m512i low = _mm512_cvtepi16_epi32(_mm512_castsi512_si256(words));
-  const __m512i high = _mm512_cvtepi16_epi32(_mm512_extracti64x4_epi64(words, 1));
-  return _mm512_cvtne2ps_pbh(_mm512_cvtepi32_ps(high), _mm512_cvtepi32_ps(low));
+  // A whole number of eight bits needs no more than the upper half of a float.
+  const auto* bytes = reinterpret_cast<const __m128i*>(p);
+  const __m512 low = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(bytes)));
+  const __m512 high = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(bytes + 1)));
+  const __m512i uppers = _mm512_set_epi16(63, 61, 59, 57, 55, 53, 51, 49, 47, 45, 43, 41, 39, 37,
+                                          35, 33, 31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7,
+                                          5, 3, 1);
+  return (Pairs)_mm512_permutex2var_epi16((__m512i)low, uppers, (__m512i)high);
 }
 inline void store(c10::BFloat16* p, Pairs pairs) { _mm512_storeu_si512(p, (__m512i)pairs); }
 

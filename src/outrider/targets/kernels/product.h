@@ -64,10 +64,11 @@ inline void fetch(const W* row, int64_t k) {
 
 // y [M, N] = x [M, depth] times the transpose of w [N, depth]. The N rows at `ahead` are fetched,
 // if that is not null: those with `n % turns == turn`, so that memory is as busy with the last rows
-// of x as with the first.
-template <typename Math, int M, int N, typename W, typename F>
+// of x as with the first. If it `Keeps` the weights, they lie in `wide` afterwards, as floats.
+template <typename Math, int M, int N, bool Keeps, typename W, typename F>
 inline void multiply_block(const typename Math::Value* x, const W* w, int64_t depth, float* y,
-                           int64_t y_stride, const F* ahead, int64_t turns, int64_t turn) {
+                           int64_t y_stride, const F* ahead, int64_t turns, int64_t turn,
+                           [[maybe_unused]] typename Math::Value* wide) {
   static_assert(N <= 4);
   bool fetches[N];
   for (int n = 0; n < N; ++n) fetches[n] = ahead && n % turns == turn;
@@ -79,6 +80,7 @@ inline void multiply_block(const typename Math::Value* x, const W* w, int64_t de
     for (int n = 0; n < N; ++n) {
       columns[n] = Math::read(w + n * depth + k);
       if (fetches[n]) fetch(ahead + n * depth, k);
+      if constexpr (Keeps) store(wide + n * depth + k, columns[n]);
     }
 #pragma GCC unroll 16
     for (int m = 0; m < M; ++m) {
@@ -88,6 +90,10 @@ inline void multiply_block(const typename Math::Value* x, const W* w, int64_t de
       for (int n = 0; n < N; ++n) sums[m][n] = Math::add(sums[m][n], row, columns[n]);
     }
   }
+  if constexpr (Keeps)
+    for (int n = 0; n < N; ++n)
+      for (int64_t k = whole; k < depth; ++k)
+        wide[n * depth + k] = static_cast<typename Math::Value>(w[n * depth + k]);
 #pragma GCC unroll 16
   for (int m = 0; m < M; ++m) {
     const Four totals = sums_of(sums[m][0], sums[m][1], sums[m][2], sums[m][3]);
@@ -105,58 +111,78 @@ inline void multiply_block(const typename Math::Value* x, const W* w, int64_t de
   }
 }
 
+// How many rows of x are multiplied at a time: up to `kMost`, and the first of several parts that
+// all rows are cut into has `kLeast` at least.
+template <int N>
+constexpr int kMost = std::min<int>(kSums / N, kMostRows);
+template <int N>
+constexpr int kLeast = (kMost<N> + 1) / 2;
+
 // The same for a number of rows that is not known when this is compiled, up to M.
-template <typename Math, int M, int N, typename W, typename F>
+template <typename Math, int N, bool Keeps, int M = kMost<N>, typename W, typename F>
 inline void multiply_up_to(int64_t rows, const typename Math::Value* x, const W* w, int64_t depth,
                            float* y, int64_t y_stride, const F* ahead, int64_t turns,
-                           int64_t turn) {
+                           int64_t turn, typename Math::Value* wide) {
   if (rows == M) {
-    multiply_block<Math, M, N>(x, w, depth, y, y_stride, ahead, turns, turn);
-  } else if constexpr (M > 1) {
-    multiply_up_to<Math, M - 1, N>(rows, x, w, depth, y, y_stride, ahead, turns, turn);
+    multiply_block<Math, M, N, Keeps>(x, w, depth, y, y_stride, ahead, turns, turn, wide);
+  } else if constexpr (M > (Keeps ? kLeast<N> : 1)) {
+    multiply_up_to<Math, N, Keeps, M - 1>(rows, x, w, depth, y, y_stride, ahead, turns, turn, wide);
   }
 }
 
-// All rows of x with N rows of w.
+// All rows of x with N rows of w. If they are too many to be multiplied at a time, the first keep
+// the weights as floats for the others, where there is room to: `wide` is not null.
 template <typename Math, int N, typename W, typename F>
 inline void multiply_rows(int64_t rows, const typename Math::Value* x, const W* w, int64_t depth,
-                          float* y, int64_t y_stride, const F* ahead) {
-  constexpr int kMost = std::min<int>(kSums / N, kMostRows);
-  const int64_t parts = (rows + kMost - 1) / kMost;
+                          float* y, int64_t y_stride, const F* ahead,
+                          typename Math::Value* wide = nullptr) {
+  constexpr bool kIsWide = std::is_same_v<W, typename Math::Value>;
+  const int64_t parts = (rows + kMost<N> - 1) / kMost<N>;
   for (int64_t part = 0, m = 0; part < parts; ++part) {
     const int64_t next = rows * (part + 1) / parts;
-    multiply_up_to<Math, kMost, N>(next - m, x + m * depth, w, depth, y + m * y_stride, y_stride,
-                                   ahead, parts, part);
+    const auto with = [&]<bool Keeps>(const auto* weights) {
+      multiply_up_to<Math, N, Keeps>(next - m, x + m * depth, weights, depth, y + m * y_stride,
+                                     y_stride, ahead, parts, part, wide);
+    };
+    if constexpr (N == 4 && !kIsWide) {
+      if (!wide || parts == 1) with.template operator()<false>(w);
+      else if (part == 0) with.template operator()<true>(w);
+      else with.template operator()<false>(wide);
+    } else {
+      with.template operator()<false>(w);
+    }
     m = next;
   }
 }
 
-// Weights [columns, depth] of one type, one row after the other. They can be multiplied as they are
-// read; those whose `Read` is void must be widened first.
+// Weights [columns, depth] of one type, one row after the other.
 template <typename W>
 struct Dense {
-  using Read = W;
   using Stored = W;
   static constexpr int64_t kCount = 1;  // weights in what is stored
   const W* weights;
   int64_t depth;
 
+  // y [rows, N] = x times N of the weights, from the n-th on. In `wide` is room for them as floats.
+  template <typename Math, int N>
+  void multiply(const typename Math::Value* x, int64_t rows, int64_t n, float* y,
+                int64_t y_stride, typename Math::Value* wide) const {
+    const W* block = weights + n * depth;
+    const W* ahead = block + distance(N);
+    if constexpr (N > 1) {
+      multiply_rows<Math, N>(rows, x, block, depth, y, y_stride, ahead, wide);
+    } else {
+      for (int64_t m = 0; m < rows; ++m)
+        multiply_block<Math, 1, 1, false>(x + m * depth, block, depth, y + m * y_stride, y_stride,
+                                          ahead, rows, m, wide);
+    }
+  }
+
+ private:
   // How far ahead of N rows in hand memory is fetched.
   int64_t distance(int64_t n) const {
     const int64_t bytes = n * depth * sizeof(W);
     return (kFetchedAhead + bytes - 1) / bytes * n * depth;
-  }
-
-  template <typename Math>
-  void widen(int64_t first, int64_t count, typename Math::Value* wide) const {
-    const W* row = weights + first * depth;
-    const W* ahead = row + distance(count);
-    int64_t k = 0;
-    for (; k + Math::kStep <= count * depth; k += Math::kStep) {
-      store(wide + k, Math::read(row + k));
-      fetch(ahead, k);
-    }
-    for (; k < count * depth; ++k) wide[k] = static_cast<typename Math::Value>(row[k]);
   }
 };
 
@@ -178,40 +204,33 @@ class Aligned {
 };
 
 // One of the products that are made of the same rows x: y [rows, columns] = x times the transpose
-// of `weights` [columns, depth].
+// of `weights` [columns, depth], times a scale of each column, plus a bias, where there are any.
 template <typename Weights>
 struct Product {
   Weights weights;
   float* y;
   int64_t columns;
+  const float* scale;
+  const float* bias;
 
-  // x with N rows of the weights, those of block b. Weights that several rows of x need, or that
-  // are not numbers yet, are widened once, to `wide`, which is exact.
+  // x with N rows of the weights, those of block b. There is room in `wide` for them as floats.
   template <typename Math, int N>
   void multiply(const typename Math::Value* x, int64_t rows, int64_t b,
                 typename Math::Value* wide) const {
-    using Value = typename Math::Value;
-    using Read = typename Weights::Read;
-    const int64_t depth = weights.depth, n = b * N, count = std::min<int64_t>(N, columns - n);
-    if constexpr (!std::is_void_v<Read>) {
-      const bool is_widened = !std::is_same_v<Read, Value> && rows > kMostRows;
-      const Read* block = weights.weights + n * depth;
-      if (count == N && !is_widened) {
-        multiply_rows<Math, N>(rows, x, block, depth, y + n, columns, block + weights.distance(N));
-        return;
-      }
-    } else if (rows <= Weights::kFewRows && count == N) {
-      weights.template multiply<N>(rows, x, n, y + n, columns);
-      return;
-    }
-    const Value* nothing = nullptr;
-    weights.template widen<Math>(n, count, wide);
-    if (count == N) {
-      multiply_rows<Math, N>(rows, x, wide, depth, y + n, columns, nothing);
-      return;
-    }
-    for (int64_t i = 0; i < count; ++i)
-      multiply_rows<Math, 1>(rows, x, wide + i * depth, depth, y + n + i, columns, nothing);
+    const int64_t first = b * N, last = std::min(first + N, columns);
+    if (last == first + N)
+      weights.template multiply<Math, N>(x, rows, first, y + first, columns, wide);
+    else
+      for (int64_t n = first; n < last; ++n)
+        weights.template multiply<Math, 1>(x, rows, n, y + n, columns, wide);
+  }
+
+  void scale_row(int64_t m) const {
+    float* row = y + m * columns;
+    if (scale)
+      for (int64_t n = 0; n < columns; ++n) row[n] *= scale[n];
+    if (bias)
+      for (int64_t n = 0; n < columns; ++n) row[n] += bias[n];
   }
 };
 
@@ -232,6 +251,10 @@ void multiply_columns(const typename Math::Value* x, int64_t rows,
       for (; b >= blocks_of(*product); ++product) b -= blocks_of(*product);
       product->template multiply<Math, N>(x, rows, b, wide.data());
     }
+    if (products[0].scale || products[0].bias)
+#pragma omp for schedule(static)
+      for (int64_t m = 0; m < rows; ++m)
+        for (const auto& product : products) product.scale_row(m);
   }
 }
 
@@ -239,13 +262,12 @@ void multiply_columns(const typename Math::Value* x, int64_t rows,
 template <typename Math, typename Weights>
 void multiply(const typename Math::Value* x, int64_t rows,
               const std::vector<Product<Weights>>& products) {
-  // What is widened lies in the nearest cache, to be read again by more rows.
-  if (rows <= kSums / 4 || rows > kSums / 2 || std::is_void_v<typename Weights::Read>)
-    multiply_columns<Math, 4>(x, rows, products);
-  else if (rows <= kSums / 3)
-    multiply_columns<Math, 3>(x, rows, products);
-  else
-    multiply_columns<Math, 2>(x, rows, products);
+  // Weights in blocks are worked out once in any case.
+  if constexpr (Weights::kCount == 1) {
+    if (kSums / 4 < rows && rows <= kSums / 3) return multiply_columns<Math, 3>(x, rows, products);
+    if (kSums / 3 < rows && rows <= kSums / 2) return multiply_columns<Math, 2>(x, rows, products);
+  }
+  multiply_columns<Math, 4>(x, rows, products);
 }
 
 }  // namespace outrider
