@@ -10,7 +10,12 @@ from pathlib import Path
 import pytest
 
 from outrider.errors import LoadError
-from outrider.targets.diskcache import cache_directory, cached_folder, is_intact
+from outrider.targets.diskcache import (
+    cache_directory,
+    cached_folder,
+    is_intact,
+    one_at_a_time,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -168,3 +173,29 @@ def test_the_cache_is_where_the_user_or_the_platform_says(
     assert cache_directory() == Path.home() / ".cache" / "outrider"
     monkeypatch.setattr("sys.platform", "darwin")
     assert cache_directory() == Path.home() / "Library" / "Caches" / "outrider"
+
+
+def test_work_that_shares_files_is_done_by_one_at_a_time() -> None:
+    order: list[str] = []
+    is_in, may_go = threading.Event(), threading.Event()
+
+    def first() -> None:
+        with one_at_a_time("work"):
+            is_in.set()
+            may_go.wait()
+            order.append("first")
+
+    other = threading.Thread(target=first)
+    other.start()
+    is_in.wait()
+    with one_at_a_time("work", on_waiting=may_go.set):
+        order.append("second")
+    other.join()
+    assert order == ["first", "second"]
+
+
+def test_work_that_raises_lets_the_next_in() -> None:
+    with pytest.raises(KeyError), one_at_a_time("work"):
+        raise KeyError
+    with one_at_a_time("work", on_waiting=lambda: pytest.fail("nobody is at it")):
+        pass

@@ -16,9 +16,11 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock, Timeout
 
 from outrider.errors import LoadError
 
@@ -63,10 +65,7 @@ def cached_folder(name: str, build: Callable[[Path], None]) -> Path:
             prefix=f".{name}.", dir=root, ignore_cleanup_errors=True
         )
     except OSError as error:
-        raise LoadError(
-            f"cannot write to the cache folder {root}: {error.strerror or error} "
-            "(set OUTRIDER_CACHE to another folder)"
-        ) from error
+        raise _unwritable(root, error) from error
     with workshop as temporary:
         built = Path(temporary) / "built"
         built.mkdir()
@@ -74,6 +73,37 @@ def cached_folder(name: str, build: Callable[[Path], None]) -> Path:
         _write_manifest(built)
         _move_into_place(built, entry, discard=Path(temporary) / "damaged")
     return entry
+
+
+@contextlib.contextmanager
+def one_at_a_time(work: str, on_waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Keep other processes out of work whose intermediate files they would share.
+
+    `on_waiting` is called if another process is at it. Raises LoadError if the cache cannot be
+    written.
+    """
+    root = cache_directory()
+    lock = FileLock(root / f".{work}.lock")
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            on_waiting()
+            lock.acquire()
+    except OSError as error:
+        raise _unwritable(root, error) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _unwritable(root: Path, error: OSError) -> LoadError:
+    return LoadError(
+        f"cannot write to the cache folder {root}: {error.strerror or error} "
+        "(set OUTRIDER_CACHE to another folder)"
+    )
 
 
 def intact_entry(name: str) -> Path | None:

@@ -29,7 +29,7 @@ from outrider.targets.attention import AttentionSwitch, WrittenLayers
 from outrider.targets.base import NORMED
 from outrider.targets.blocks import BlockLinear, Blocks, read_as_blocks
 from outrider.targets.cache import KVCache
-from outrider.targets.diskcache import cached_folder, intact_entry
+from outrider.targets.diskcache import cached_folder, intact_entry, one_at_a_time
 from outrider.targets.features import FeatureTap, decoder_layers
 from outrider.targets.kernels import load_kernels, machine_digest
 from outrider.targets.layer_range import LayerRange
@@ -93,8 +93,19 @@ def compiled_pass(
             except CompilerError as error:
                 _LOGGER.warning("compiling again: %s", error)
                 shutil.rmtree(found, ignore_errors=True)
-        folder = cached_folder(name, lambda folder: _compile(model, part, cache, folder))
+
+        def build(folder: Path) -> None:
+            _compile(model, part, cache, folder)
+            _load(model, part, folder)  # what does not load is not kept
+
+        # The compiler's intermediate files are named after the code alone, for all processes.
+        with one_at_a_time("compiling", on_waiting=_say_waiting):
+            folder = cached_folder(name, build)
         return _load(model, part, folder)
+
+
+def _say_waiting() -> None:
+    _LOGGER.info("waiting for another process to be done with compiling")
 
 
 def _layers_given(model: PreTrainedModel, part: LayerRange | None) -> tuple[int, ...]:
