@@ -7,9 +7,9 @@ each language, a word a token.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
@@ -76,6 +76,8 @@ _ENGLISH_MONTHS = [
     "November",
     "December",
 ]
+
+_ENGLISH_SCALES = ["trillion", "billion", "million", "thousand"]
 
 _GERMAN = [
     "null",
@@ -146,6 +148,13 @@ _GERMAN_MONTHS = [
     "Dezember",
 ]
 
+_GERMAN_SCALES = [
+    ("Billion", "Billionen"),
+    ("Milliarde", "Milliarden"),
+    ("Million", "Millionen"),
+    ("tausend", "tausend"),
+]
+
 _FRENCH = [
     "zéro",
     "un",
@@ -181,18 +190,32 @@ _FRENCH_MONTHS = [
     "décembre",
 ]
 
+_FRENCH_SCALES = [
+    ("billion", "billions"),
+    ("milliard", "milliards"),
+    ("million", "millions"),
+    ("mille", "mille"),
+]
+
 Words = list[str]
+_Scale = TypeVar("_Scale")
 
 
 def english_number(number: int) -> Words:
-    """Return a number below a million in English."""
-    if number >= 1000:
-        rest = number % 1000
-        joint = ["and"] if 0 < rest < 100 else []
-        tail = joint + english_number(rest) if rest else []
-        return [*english_number(number // 1000), "thousand", *tail]
+    """Return a number below 10^15 in English, by the short scale."""
+    words: Words = []
+    for group, scale in _thousands(number, _ENGLISH_SCALES):
+        words += [*_below_thousand_in_english(group), scale]
+    rest = number % 1000
+    if words and not rest:
+        return words
+    joint = ["and"] if words and rest < 100 else []
+    return [*words, *joint, *_below_thousand_in_english(rest)]
+
+
+def _below_thousand_in_english(number: int) -> Words:
     if number >= 100:
-        tail = ["and", *english_number(number % 100)] if number % 100 else []
+        tail = ["and", *_below_thousand_in_english(number % 100)] if number % 100 else []
         return [_ENGLISH[number // 100], "hundred", *tail]
     if number < 20:
         return [_ENGLISH[number]]
@@ -201,45 +224,72 @@ def english_number(number: int) -> Words:
 
 
 def german_number(number: int, *, is_last: bool = True) -> Words:
-    """Return a number below a million in German; "ein" becomes "eins" at the very end."""
-    if number >= 1000:
-        tail = german_number(number % 1000) if number % 1000 else []
-        return [*german_number(number // 1000, is_last=False), "tausend", *tail]
+    """Return a number below 10^15 in German; "ein" becomes "eins" at the very end."""
+    words: Words = []
+    for group, (one, many) in _thousands(number, _GERMAN_SCALES):
+        if group == 1:
+            words += ["ein" if one == "tausend" else "eine", one]
+        else:
+            words += [*_below_thousand_in_german(group, is_last=False), many]
+    if words and not number % 1000:
+        return words
+    return words + _below_thousand_in_german(number % 1000, is_last=is_last)
+
+
+def _below_thousand_in_german(number: int, *, is_last: bool) -> Words:
     if number >= 100:
-        tail = german_number(number % 100, is_last=is_last) if number % 100 else []
-        return [*german_number(number // 100, is_last=False), "hundert", *tail]
+        tail = _below_thousand_in_german(number % 100, is_last=is_last) if number % 100 else []
+        return [*_below_thousand_in_german(number // 100, is_last=False), "hundert", *tail]
     if number == 1 and not is_last:
         return ["ein"]
     if number < 20:
         return [_GERMAN[number]]
-    head = [*german_number(number % 10, is_last=False), "und"] if number % 10 else []
+    head = [*_below_thousand_in_german(number % 10, is_last=False), "und"] if number % 10 else []
     return [*head, _GERMAN_TENS[number // 10 - 2]]
 
 
 def french_number(number: int) -> Words:
-    """Return a number below a million in French; a plural ends in s only at the very end."""
-    if number >= 1000:
-        head = french_number(number // 1000) if number >= 2000 else []
-        tail = french_number(number % 1000) if number % 1000 else []
-        singular = {"cents": "cent", "vingts": "vingt"}
-        return [*(singular.get(word, word) for word in head), "mille", *tail]
+    """Return a number below 10^15 in French; "cents" and "vingts" lose their s before "mille"."""
+    words: Words = []
+    for group, (one, many) in _thousands(number, _FRENCH_SCALES):
+        said = _below_thousand_in_french(group)
+        if one == "mille":
+            singular = {"cents": "cent", "vingts": "vingt"}
+            said = [singular.get(word, word) for word in said] if group > 1 else []
+        words += [*said, one if group == 1 else many]
+    if words and not number % 1000:
+        return words
+    return words + _below_thousand_in_french(number % 1000)
+
+
+def _below_thousand_in_french(number: int) -> Words:
     if number >= 100:
         head = [_FRENCH[number // 100]] if number >= 200 else []
         if number % 100 == 0:
             return [*head, "cents" if head else "cent"]
-        return [*head, "cent", *french_number(number % 100)]
+        return [*head, "cent", *_below_thousand_in_french(number % 100)]
     if number < 17:
         return [_FRENCH[number]]
     if number < 20:
         return ["dix", _FRENCH[number - 10]]
     if number >= 80:
-        tail = french_number(number - 80) if number > 80 else []
+        tail = _below_thousand_in_french(number - 80) if number > 80 else []
         return ["quatre", "vingt" if tail else "vingts", *tail]
     tens = min(number // 10, 6)
     rest = number - 10 * tens
     joint = ["et"] if rest in (1, 11) else []
-    tail = joint + french_number(rest) if rest else []
+    tail = joint + _below_thousand_in_french(rest) if rest else []
     return [_FRENCH_TENS[tens - 2], *tail]
+
+
+def _thousands(number: int, scales: Sequence[_Scale]) -> Iterator[tuple[int, _Scale]]:
+    """Yield how many there are of each scale, the greatest first, but for those there are none of.
+
+    A scale is a thousand of the next, and the last is the thousand itself.
+    """
+    for power, scale in zip(range(len(scales), 0, -1), scales, strict=True):
+        if group := number // 1000**power % 1000:
+            yield group, scale
 
 
 def english_date(day: int, month: int, year: int) -> Words:
@@ -277,32 +327,36 @@ class Language:
     date: Callable[[int, int, int], Words]
 
 
-LANGUAGES = (
-    Language("en", english_number, english_date),
-    Language("de", german_number, german_date),
-    Language("fr", french_number, french_date),
-)
+LANGUAGES = {
+    one.name: one
+    for one in (
+        Language("en", english_number, english_date),
+        Language("de", german_number, german_date),
+        Language("fr", french_number, french_date),
+    )
+}
+
+Pair = tuple[str, str]
+"""The names of the languages to translate from and into."""
 
 
-def sentences(seed: int) -> Iterator[tuple[str, str]]:
-    """Yield numbers and dates in words, and the same in another language, named before each."""
+def sentences(pair: Pair, seed: int) -> Iterator[tuple[str, str]]:
+    """Yield a date and a number in words, and the same in another language, without end."""
     draw = random.Random(seed)
     while True:
-        source, wanted = draw.sample(LANGUAGES, 2)
-        if draw.random() < 0.5:
-            number = min(int(10 ** draw.uniform(1, 6)), 999_999)
-            said = [language.number(number) for language in (source, wanted)]
-        else:
-            date = (draw.randint(1, 28), draw.randint(1, 12), draw.randint(1100, 1999))
-            said = [language.date(*date) for language in (source, wanted)]
-        yield " ".join([wanted.name, ":", *said[0]]), " ".join(said[1])
+        date = (draw.randint(1, 28), draw.randint(1, 12), draw.randint(1100, 1999))
+        number = draw.randrange(10 ** draw.randint(1, 9))
+        source, wanted = (
+            " ".join([*LANGUAGES[name].date(*date), ",", *LANGUAGES[name].number(number)])
+            for name in pair
+        )
+        yield source, wanted
 
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
     """Return the tokenizer that all models of the task share: a word an id, an end behind each."""
-    words = {word for language in LANGUAGES for word in _words(language)}
-    names = [language.name for language in LANGUAGES]
-    tokens = ["<pad>", "</s>", "<unk>", ":", *names, *sorted(words)]
+    words = {word for language in LANGUAGES.values() for word in _words(language)}
+    tokens = ["<pad>", "</s>", "<unk>", ",", *sorted(words)]
     vocabulary = {token: i for i, token in enumerate(tokens)}
     backend = Tokenizer(WordLevel(vocabulary, unk_token="<unk>"))
     backend.pre_tokenizer = WhitespaceSplit()
@@ -317,7 +371,7 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def _words(language: Language) -> set[str]:
-    numbers = [*range(1000), *range(1000, 1_000_000, 997)]
+    numbers = [*range(1000), *(count * 1000**power for count in (1, 2) for power in range(1, 5))]
     said = [language.number(number) for number in numbers]
     said += [language.date(day, month, 1999) for day in range(1, 32) for month in range(1, 13)]
     return {word for words in said for word in words}
