@@ -30,6 +30,7 @@ from outrider.targets.graphed import GraphedPasses, can_be_graphed
 from outrider.targets.layer_range import LayerRange
 from outrider.targets.memory import plan_memory, require_fits
 from outrider.targets.offload import execution_device
+from outrider.targets.paging import page_out
 from outrider.targets.passes import Passes
 from outrider.targets.shapes import ShapedTarget, same_bits
 from outrider.targets.work import CachedSequence, Work
@@ -117,6 +118,10 @@ class TransformersTarget(ShapedTarget):
         if few_rows and not all(same_bits(self, *shape) for shape in _TRIED_SHAPES):
             _LOGGER.warning("passes run eagerly: compiled ones change the bits of rows here")
             self._passes = eager
+        elif self._blocks:
+            # Trying the passes out has read them all; from here on their blocks are read.
+            weights = dict(self.model.named_parameters(remove_duplicate=False))
+            page_out(weights[name] for name in self._blocks)
         return self._passes is not eager
 
     def _use_graphs(self, *, fuse: bool) -> bool:
