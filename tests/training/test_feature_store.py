@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -124,10 +125,14 @@ def test_a_store_of_another_target_or_type_or_another_file_is_refused(tmp_path: 
     assert (tmp_path / "g").read_text() == "something else\n"
 
 
+@pytest.mark.parametrize("has_bias", [False, True])
 def test_verdicts_from_the_store_give_the_answers_that_the_whole_vocabulary_gives(
-    tmp_path: Path,
+    tmp_path: Path, has_bias: bool
 ) -> None:
-    model, batch = shared_model(), lesson_batch()
+    model, batch = deepcopy(shared_model()), lesson_batch()
+    if has_bias:
+        weight = model.lm_head.weight
+        model.lm_head.bias = torch.nn.Parameter(torch.linspace(-2, 2, len(weight)).to(weight))
     ids = torch.tensor([3, 7, 8, 11, 20])
     plain = Teacher(model, (0, 1), ids)
     normed = plain.teach(batch).normed[batch.real]
