@@ -99,10 +99,10 @@ def parse_spec(text: str) -> DrafterSpec:
     if kind == "early-exit" and not (argument.isdecimal() and int(argument) > 0):
         raise OptionError(f"drafter {text!r} names no layer: {argument!r} is no number from 1")
     found = DrafterSpec(cast("DrafterKind", kind), argument or None)
-    return _with_way(found) if kind == "model" and argument else found
+    return _with_option(found) if kind == "model" and argument else found
 
 
-def _with_way(spec: DrafterSpec) -> DrafterSpec:
+def _with_option(spec: DrafterSpec) -> DrafterSpec:
     """Take the option off a draft model's argument, unless a file or folder has it in its name."""
     argument = spec.argument or ""
     name, mark, way = argument.rpartition("?")

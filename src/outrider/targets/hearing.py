@@ -123,17 +123,10 @@ def same_encoder(one: PreTrainedModel, other: PreTrainedModel) -> bool:
 
 
 def _same_bits(one: Tensor, other: Tensor) -> bool:
-    if (
-        one.shape != other.shape
-        or one.dtype != other.dtype
-        or "meta"
-        in (
-            one.device.type,
-            other.device.type,
-        )
-    ):
-        return False  # what is offloaded is not there to compare
-    return torch.equal(one, other.to(one.device))
+    if one.is_meta or other.is_meta:  # what is offloaded is not there to compare
+        return False
+    alike = one.shape == other.shape and one.dtype == other.dtype
+    return alike and torch.equal(one, other.to(one.device))
 
 
 def require_same_size(draft: PreTrainedConfig, target: PreTrainedConfig) -> None:
