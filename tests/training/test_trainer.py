@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor
 from outrider.errors import LoadError, OptionError, TrainingError
 from outrider.training.base import Batch, Marks, Sample
 from outrider.training.metrics import TABLE, read_rows
+from outrider.training.optimizer import OptimizerName
 from outrider.training.pace import Report
 from outrider.training.settings import TrainOptions
 from outrider.training.state import RunFolder
@@ -63,16 +64,18 @@ def assert_equal(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> No
         assert torch.equal(ours[name], tensor), name
 
 
+@pytest.mark.parametrize("optimizer", get_args(OptimizerName))
 @pytest.mark.parametrize("stops", [(1,), (2,), (4, 5), (7,), (10,), (3, 6, 9), (11,)])
 def test_a_run_stopped_and_resumed_ends_with_the_same_weights(
-    tmp_path: Path, stops: tuple[int, ...]
+    tmp_path: Path, stops: tuple[int, ...], optimizer: OptimizerName
 ) -> None:
-    whole = trainer(tmp_path / "whole").run()
+    options = replace(OPTIONS, optimizer=optimizer)
+    whole = trainer(tmp_path / "whole", options).run()
     for stop in stops:
         with pytest.raises(Stopped):
-            trainer(tmp_path / "parts", lesson=ToyLesson(), progress=stop_at(stop)).run(resume=True)
+            trainer(tmp_path / "parts", options, progress=stop_at(stop)).run(resume=True)
     lesson = ToyLesson()
-    found = trainer(tmp_path / "parts", lesson=lesson).run(resume=True)
+    found = trainer(tmp_path / "parts", options, lesson).run(resume=True)
     assert_equal(last(tmp_path / "parts"), last(tmp_path / "whole"))
     assert (found.kept, found.place.best) == (whole.kept, whole.place.best)
     assert_equal(lesson.module.state_dict(), RunFolder(tmp_path / "whole").read(whole.kept).weights)

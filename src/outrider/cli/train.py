@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from outrider.training.recipe import Recipe
     from outrider.training.settings import TrainOptions
 
+_PASSED_ON = ("optimizer", "epochs", "max_steps", "max_hours", "seed")
+
 
 def train(
     ctx: typer.Context,
@@ -46,6 +48,7 @@ def train(
     epochs: own.EpochsOption = None,
     max_steps: own.MaxStepsOption = None,
     max_hours: own.MaxHoursOption = None,
+    optimizer: own.OptimizerOption = "adamw",
     lr: own.LearningRateOption = 5e-4,
     batch: own.BatchOption = 4096,
     max_tokens: own.MaxTokensOption = 1024,
@@ -106,7 +109,7 @@ def _options(given: Mapping[str, Any]) -> TrainOptions:
     return TrainOptions(
         learning_rate=given["lr"],
         autocast=given["bf16"],
-        **{name: given[name] for name in ("epochs", "max_steps", "max_hours", "seed")},
+        **{name: given[name] for name in _PASSED_ON},
     )
 
 

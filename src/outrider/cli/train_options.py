@@ -63,6 +63,10 @@ MaxStepsOption = Annotated[int | None, typer.Option(metavar="N", help="Steps at 
 MaxHoursOption = Annotated[
     float | None, typer.Option(metavar="X", help="Hours of learning at most.")
 ]
+OptimizerOption = Annotated[
+    Literal["adamw", "muon"],
+    typer.Option(help="What goes along the gradients; muon takes matrices further in a step."),
+]
 LearningRateOption = Annotated[float, typer.Option(metavar="X", help="Highest learning rate.")]
 BatchOption = Annotated[int, typer.Option(metavar="N", help="Tokens in a batch, at most.")]
 MaxTokensOption = Annotated[int, typer.Option(metavar="N", help="Cut longer samples.")]

@@ -11,12 +11,7 @@ import torch
 from outrider.errors import LoadError, OptionError
 from outrider.training.base import Batch, Lesson, Marks
 from outrider.training.figures import Figures, figures_of, mean, shares_of
-from outrider.training.optimizer import (
-    build_optimizer,
-    optimizer_tensors,
-    restore_optimizer,
-    trained,
-)
+from outrider.training.optimizer import Optimizer, trained
 from outrider.training.settings import TrainOptions
 
 if TYPE_CHECKING:
@@ -39,7 +34,7 @@ class Learner:
         self.device = self._parameters[0].device
         if options.autocast:
             _require_bfloat16(self.device)
-        self._optimizer = build_optimizer(lesson.module, options)
+        self._optimizer = Optimizer(lesson.module, options)
 
     def learn(self, step: int, batches: Sequence[Batch]) -> tuple[Figures, float]:
         """Find the gradient of some batches as if they were one; return it as a norm.
@@ -48,7 +43,7 @@ class Learner:
         """
         _seed(self._options.seed, step)
         self.module.train()
-        self._optimizer.zero_grad()
+        self.module.zero_grad()
         shares = shares_of(batches)
         found = []
         for batch, share in zip(batches, shares, strict=True):
@@ -60,9 +55,7 @@ class Learner:
 
     def update(self, rate: float) -> None:
         """Go a step along the gradient, at a learning rate."""
-        for part in self._optimizer.param_groups:
-            part["lr"] = rate
-        self._optimizer.step()
+        self._optimizer.step(rate)
 
     @torch.no_grad()
     def look(self, batches: Sequence[Batch]) -> Figures:
@@ -78,7 +71,7 @@ class Learner:
 
     def state(self) -> tuple[Tensors, Tensors]:
         """Return the weights, and what the optimizer remembers."""
-        return self.module.state_dict(), optimizer_tensors(self._optimizer, self.module)
+        return self.module.state_dict(), self._optimizer.tensors()
 
     def restore(self, weights: Tensors, optimizer: Tensors | None = None) -> None:
         """Put back weights, and what the optimizer remembered; raises LoadError for another's."""
@@ -88,7 +81,7 @@ class Learner:
             reason = " ".join(str(error).split())
             raise LoadError(f"the weights are of another drafter: {reason}") from error
         if optimizer is not None:
-            restore_optimizer(self._optimizer, self.module, optimizer)
+            self._optimizer.restore(optimizer)
 
 
 def _seed(seed: int, step: int) -> None:

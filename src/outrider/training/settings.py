@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, get_args
 
 from outrider.errors import OptionError
+from outrider.training.optimizer import OptimizerName
 from outrider.training.schedule import Schedule, Shape
 
 # What says how long, and how often something is kept, but not which weights come about.
@@ -17,6 +18,7 @@ _INCIDENTAL = frozenset({"max_hours", "save_every", "evaluate_every"})
 class TrainOptions:
     """Options of a training run. Any value out of its range is an `OptionError`."""
 
+    optimizer: OptimizerName = "adamw"
     learning_rate: float = 3e-4
     """The highest; see `Schedule`."""
     schedule: Shape = "cosine"
@@ -43,9 +45,10 @@ class TrainOptions:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.schedule not in get_args(Shape):
-            known = ", ".join(get_args(Shape))
-            raise OptionError(f"schedule is {self.schedule!r}; it must be one of {known}")
+        for name, choices in (("schedule", Shape), ("optimizer", OptimizerName)):
+            if getattr(self, name) not in get_args(choices):
+                known = ", ".join(get_args(choices))
+                raise OptionError(f"{name} is {getattr(self, name)!r}; it must be one of {known}")
         for name in ("learning_rate", "clip", "max_hours"):
             value = getattr(self, name)
             if value is None and name == "max_hours":
