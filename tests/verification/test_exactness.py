@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from functools import partial
 from typing import Any
 
@@ -18,6 +19,7 @@ from outrider.proof.enumeration import (
     enumerate_round,
     exact_array,
     law_difference,
+    runs,
 )
 from outrider.proof.enumeration import VerificationRule as Rule
 from outrider.proof.toys import (
@@ -29,6 +31,9 @@ from outrider.proof.toys import (
     row,
     sampled,
 )
+from outrider.trees.drawn import DrawnGrowth
+from outrider.trees.layout import row_paths
+from outrider.trees.ranks import RankRecord
 from outrider.types import DraftTree
 from outrider.verification import verify
 
@@ -157,6 +162,63 @@ def test_draft_may_end_after_a_token_for_what_that_token_was(rule: Rule) -> None
         return DraftTree.chain(tokens, exact_array(laws))
 
     assert_lossless(rule, target, draft, length=4)
+
+
+def experienced(width: int) -> RankRecord:
+    """Return a record by which likely children are right, and unlikely ones hardly ever."""
+    record = RankRecord(width)
+    for _ in range(300):
+        for law, right in (((0.9, 0.1, 0), 0), ((0.6, 0.4, 0), 0), ((0.2, 0.4, 0.4), 1)):
+            record.learn(DraftTree((0, 1), (-1, -1), torch.tensor([law, law])), (right,))
+    return record
+
+
+def grown(drafter: Model, width: int, budget: int, depth: int) -> Drafting:
+    """Draft a tree that grows by what is drawn: each level by all that was drawn above it."""
+    record = experienced(width)
+
+    def draft(choices: Choices) -> DraftTree:
+        growth = DrawnGrowth(record, budget, depth)
+        while growth.frontier:
+            laws = [drafter(tuple(path)) for path in growth.paths()]
+            tokens = [drawn_from(law, width, choices) for law in laws]
+            chances = [
+                [float(law[token]) for token in row] for law, row in zip(laws, tokens, strict=True)
+            ]
+            growth.add(tokens, chances, double_tensor(laws))
+        tree = growth.tree(budget)
+        above = [drafter(path) for path in row_paths(tree)]
+        laws = [above[parent + 1] for parent in tree.parents]
+        return DraftTree(tree.tokens, tree.parents, exact_array(laws))
+
+    return draft
+
+
+def drawn_from(law: Row, count: int, choices: Choices) -> list[int]:
+    """Draw up to so many tokens without replacement."""
+    tokens: list[int] = []
+    while len(tokens) < count and any(left := without(law, tokens)):
+        tokens.append(choices.choose(left))
+    return tokens
+
+
+def without(law: Row, tokens: list[int]) -> list[Fraction]:
+    return [0 * one if token in tokens else one for token, one in enumerate(law)]
+
+
+@tree_rules
+@models
+@pytest.mark.parametrize(("budget", "depth"), [(3, 2), (4, 3), (6, 4)])
+def test_a_tree_that_grows_by_what_was_drawn_above_keeps_joint_law(
+    rule: Rule, target: Model, drafter: Model, budget: int, depth: int
+) -> None:
+    drafting = grown(drafter, 2, budget, depth)
+    assert_lossless(rule, target, drafting, length=3)
+
+
+def test_how_such_a_tree_branches_depends_on_what_was_drawn() -> None:
+    shapes = {tree.parents for tree, _ in runs(grown(random_model(2, 3), 2, 6, 4))}
+    assert len(shapes) > 3
 
 
 @pytest.mark.parametrize("name", ["rejection", "block", "traversal"])

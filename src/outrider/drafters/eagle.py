@@ -18,7 +18,8 @@ from outrider.drafters.base import Drafter, DraftRequest, DraftSampler
 from outrider.drafters.head_cache import HeadAttention, HeadCache, HeadRows
 from outrider.errors import OptionError
 from outrider.heads.eagle import EagleHead, EagleOutput
-from outrider.trees.growth import Growing, Growth, ShapedGrowth
+from outrider.trees.drawn import DrawnGrowth
+from outrider.trees.growth import Growing, Growth
 from outrider.trees.ranks import RankRecord
 from outrider.trees.shape import depth_for
 from outrider.types import NO_DRAFT, ROOT, DraftTree, TokenIds
@@ -105,9 +106,9 @@ class _Level:
 class EagleDrafter(Drafter[EagleState]):
     """Drafts trees with an EAGLE head, for all requests in the same passes of the head.
 
-    A draft that is worked out (greedy, or under `match`) grows where it is likeliest to be
-    accepted; one that is drawn for a rule that rejects has a shape settled beforehand. Where a
-    request outgrows the positions the head was made for, it rests.
+    Drafts grow where they are likeliest to be accepted (see `Growth`, and `DrawnGrowth` for those
+    that are drawn for a rule that rejects). Where a request outgrows the positions the head was
+    made for, it rests.
     """
 
     name = "eagle"
@@ -185,7 +186,7 @@ class EagleDrafter(Drafter[EagleState]):
 
     def _growth(self, state: EagleState, budget: int, depth: int) -> Growing:
         if state.sampler.has_laws:
-            return ShapedGrowth(self._ranks.shape(budget, depth))
+            return DrawnGrowth(self._ranks, budget, depth)
         return Growth(min(self._width, budget), budget, depth)
 
     def _read(self, states: Sequence[EagleState]) -> EagleOutput:

@@ -16,7 +16,8 @@ from outrider.drafters.base import Drafter, DraftGrammar, DraftRequest, DraftSam
 from outrider.errors import OptionError
 from outrider.heads.medusa import MedusaHeads
 from outrider.targets.base import NORMED
-from outrider.trees.growth import Growing, Growth, ShapedGrowth
+from outrider.trees.drawn import DrawnGrowth
+from outrider.trees.growth import Growing, Growth
 from outrider.trees.marginals import best_first
 from outrider.trees.ranks import RankRecord
 from outrider.types import NO_DRAFT, DraftTree, TokenIds
@@ -96,7 +97,7 @@ class MedusaDrafter(Drafter[MedusaState]):
     def _tree(self, state: MedusaState, logits: Tensor, budget: int) -> DraftTree:
         """Return a request's draft from the logits [K, V] of its heads."""
         if state.sampler.has_laws:
-            growth = ShapedGrowth(self._ranks.shape(budget, len(logits)))
+            growth = DrawnGrowth(self._ranks, budget, len(logits))
             state.drawn = _grown(growth, state, logits).tree(budget)
             return state.drawn
         width = min(self._width, budget)

@@ -11,7 +11,8 @@ from torch.nn import functional
 from outrider.drafters.base import Drafter, DraftGrammar, DraftRequest, DraftSampler
 from outrider.errors import OptionError
 from outrider.targets.base import Rows, Target
-from outrider.trees.growth import Growing, Growth, ShapedGrowth
+from outrider.trees.drawn import DrawnGrowth
+from outrider.trees.growth import Growing, Growth
 from outrider.trees.layout import children
 from outrider.trees.ranks import RankRecord
 from outrider.trees.shape import depth_for
@@ -113,7 +114,7 @@ class ModelDrafter(Drafter[ModelState]):
         self, sampler: DraftSampler, budget: int, depth: int, run: Sequence[int]
     ) -> Growing:
         if sampler.has_laws and depth > 0:
-            return ShapedGrowth(self._ranks.shape(budget, depth))
+            return DrawnGrowth(self._ranks, budget, depth)
         growth = Growth(min(self._width, budget), budget, len(run) + depth)
         growth.start(run)
         return growth

@@ -7,7 +7,7 @@ drafts that are sampled, too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from heapq import heappop, heappush
@@ -108,6 +108,18 @@ def greedy_shape(accuracies: Sequence[Sequence[float]], nodes: int) -> TreeShape
     `accuracies[d][r]` is the probability that the child of rank r, at depth d from 0, is the
     accepted one given that its parent is: the static tree of Medusa (Cai et al. 2401.10774).
     """
+    return TreeShape.of_paths(path for path, _ in _greedy_paths(accuracies, nodes))
+
+
+def greedy_chances(accuracies: Sequence[Sequence[float]], nodes: int) -> list[float]:
+    """Return the acceptance of each node of the greedy shape, in falling order."""
+    return [chance for _, chance in _greedy_paths(accuracies, nodes)]
+
+
+def _greedy_paths(
+    accuracies: Sequence[Sequence[float]], nodes: int
+) -> Iterator[tuple[tuple[int, ...], float]]:
+    """Yield at most so many paths of ranks, the likeliest first, each with its chance."""
     heap: list[tuple[float, int, tuple[int, ...]]] = []
 
     def push_children(path: tuple[int, ...], chance: float) -> None:
@@ -117,12 +129,12 @@ def greedy_shape(accuracies: Sequence[Sequence[float]], nodes: int) -> TreeShape
                     heappush(heap, (-chance * accuracy, len(path), (*path, rank)))
 
     push_children((), 1.0)
-    paths: list[tuple[int, ...]] = []
-    while heap and len(paths) < nodes:
+    for _ in range(nodes):
+        if not heap:
+            return
         chance, _, path = heappop(heap)
-        paths.append(path)
+        yield path, -chance
         push_children(path, -chance)
-    return TreeShape.of_paths(paths)
 
 
 def sequoia_shape(rank_chances: Sequence[float], nodes: int, depth: int) -> TreeShape:
