@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,9 @@ from safetensors.torch import load_file
 import outrider
 from outrider import Decoder
 from outrider.errors import LoadError, OptionError
+from outrider.heads.medusa import MedusaHeads
 from outrider.training.course import DRAFTER, Graduate, train
+from outrider.training.lessons import build_lesson
 from outrider.training.pace import Report
 from outrider.training.recipe import Recipe
 from outrider.training.settings import TrainOptions
@@ -109,6 +113,26 @@ def test_a_run_can_begin_with_what_another_has_learnt(
     assert held is not None
     assert first.outcome.place.best is not None
     assert held.tau == pytest.approx(first.outcome.place.best.tau, abs=0.05)
+
+
+def test_medusa_heads_that_get_more_blocks_begin_as_they_were(
+    decoder: Decoder, prompts: Path, tmp_path: Path
+) -> None:
+    options = options_of(epochs=1)
+    first = train(decoder, recipe_of("medusa", prompts, questions=0), options, tmp_path / "1")
+    recipe = recipe_of("medusa", prompts, questions=0, start=str(first.folder), blocks=3)
+    lesson = build_lesson(recipe, decoder.loaded.model, [], (), 0, ExitStack())
+    assert isinstance(lesson.module, MedusaHeads)
+    before = MedusaHeads.load(
+        replace(lesson.module.config, num_layers=1),
+        {name: one.float() for name, one in weights(first).items()},
+    )
+    hidden = torch.randn(5, lesson.module.config.hidden_size)
+    for old, new in zip(before.heads, lesson.module.heads, strict=True):
+        assert torch.equal(new(hidden), old(hidden))
+    options = options_of(epochs=1, learning_rate=0.01)
+    found = weights(train(decoder, recipe, options, tmp_path / "2"))
+    assert all(found[f"heads.{head}.blocks.2.weight"].any() for head in range(2))
 
 
 def test_a_draft_model_says_and_goes_on_saying_the_ids_it_was_taught(

@@ -44,6 +44,7 @@ def train(
     closeness: own.ClosenessOption = 0.0,
     draft_vocabulary: own.DraftVocabularyOption = 8192,
     heads: own.HeadsOption = 4,
+    blocks: own.BlocksOption = 1,
     layers: own.LayersOption = 3,
     epochs: own.EpochsOption = None,
     max_steps: own.MaxStepsOption = None,

@@ -55,6 +55,9 @@ DraftVocabularyOption = Annotated[
     int, typer.Option(metavar="N", help="Token ids that are drafted: the most frequent.")
 ]
 HeadsOption = Annotated[int, typer.Option(metavar="N", help="Medusa heads.")]
+BlocksOption = Annotated[
+    int, typer.Option(metavar="N", help="Residual blocks of each Medusa head.")
+]
 LayersOption = Annotated[int, typer.Option(metavar="N", help="Layers of a draft model.")]
 EpochsOption = Annotated[
     int | None, typer.Option(metavar="N", help="Rounds through the data; 1 by default.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -91,25 +92,32 @@ def _eagle(
 
 
 def _medusa(recipe: Recipe, model: PreTrainedModel) -> MedusaHeads:
-    """Return heads that say what the target's own layer does: their blocks begin with zeros."""
+    """Return heads that say what the target's own layer does, or what they learnt before.
+
+    Blocks begin with zeros: they change nothing until they have learnt to.
+    """
+    found = None
     if recipe.start is not None:
         found = load_head(recipe.start, "medusa", model.config)
         assert isinstance(found.config, MedusaConfig)
-        return MedusaHeads.load(found.config, found.tensors).float().to(model.device)
-    text = model.config.get_text_config(decoder=True)
-    config = MedusaConfig(
-        num_heads=recipe.heads,
-        num_layers=1,
-        hidden_size=text.hidden_size,
-        vocab_size=text.vocab_size,
-        owns_output=False,
-    )
-    heads = MedusaHeads(config).float().to(model.device)
+        config = replace(found.config, num_layers=max(recipe.blocks, found.config.num_layers))
+    else:
+        text = model.config.get_text_config(decoder=True)
+        config = MedusaConfig(
+            num_heads=recipe.heads,
+            num_layers=recipe.blocks,
+            hidden_size=text.hidden_size,
+            vocab_size=text.vocab_size,
+            owns_output=False,
+        )
+    heads = MedusaHeads(config).float()
     for head in heads.heads:
         assert isinstance(head, MedusaHead)
         for parameter in head.blocks.parameters():
             torch.nn.init.zeros_(parameter)
-    return heads
+    if found is not None:
+        heads.load_state_dict(heads.state_dict() | dict(found.tensors))
+    return heads.to(model.device)
 
 
 def _draft(recipe: Recipe, model: PreTrainedModel, ids: Tensor | None, files: ExitStack) -> Lesson:

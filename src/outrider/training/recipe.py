@@ -44,6 +44,8 @@ class Recipe:
     """Token ids that are drafted, or taught, the most frequent ones."""
     heads: int = 4
     """Of Medusa."""
+    blocks: int = 1
+    """Of each Medusa head; heads that were trained with fewer get more, which begin as zeros."""
     layers: int = 3
     """Of a draft model."""
     max_tokens: int = 1024
@@ -76,7 +78,7 @@ class Recipe:
         if self.features_gb <= 0:
             raise OptionError(f"features_gb is {self.features_gb}, must be above 0")
         least = {"prompts": 1, "answer_tokens": 4, "steps": 1, "draft_vocabulary": 1, "heads": 1}
-        least |= {"layers": 1, "max_tokens": 8, "batch": 8, "questions": 0}
+        least |= {"blocks": 1, "layers": 1, "max_tokens": 8, "batch": 8, "questions": 0}
         for name, value in least.items():
             if getattr(self, name) < value:
                 raise OptionError(f"{name} is {getattr(self, name)}, must be at least {value}")
