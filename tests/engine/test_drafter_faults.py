@@ -249,3 +249,31 @@ def test_warnings_made_errors_still_leave_nothing_open() -> None:
             collect(Engine(target, drafter, max_draft=4), [REQUEST] * 2)
     assert drafter.open_states == 0
     assert not target.held
+
+
+def test_a_drafter_that_rests_is_told_later_of_many_rounds_at_once_and_misses_nothing() -> None:
+    class Watching(ScriptedDrafter):
+        feature_layers = (2,)
+
+        def __init__(self) -> None:
+            super().__init__(lambda _, budget: DraftTree.chain([0] * budget))
+            self.told: list[tuple[int, Tensor]] = []
+
+        def observe(
+            self,
+            states: Sequence[list[int]],
+            committed: Sequence[TokenIds],
+            features: Sequence[Tensor] = (),
+        ) -> None:
+            super().observe(states, committed, features)
+            self.told.append((len(committed[0]), features[0].clone()))
+
+    request = make_request(random_ids(9, 1), max_new_tokens=120)
+    busy, idle = Watching(), Watching()
+    decode(shared_target(), request, busy, max_draft=1)
+    decode(shared_target(), request, idle, max_draft="auto")
+    assert sum(count for count, _ in idle.told) == sum(count for count, _ in busy.told) == 120
+    assert len(idle.told) < len(busy.told) / 2
+    assert all(count == len(rows) for count, rows in idle.told[1:])
+    told = [torch.cat([rows for _, rows in one.told]) for one in (busy, idle)]
+    torch.testing.assert_close(told[0], told[1])

@@ -168,8 +168,9 @@ class Drafter(ABC, Generic[State]):
     ) -> None:
         """Learn the tokens each request has committed since the last call, accepted or not.
 
+        Every round with a proposal is followed by a call; other rounds may come several in one.
         `features[i]` [n, len(feature_layers) * H] are the target's hidden states at the n tokens
-        the round has read and kept: all that was not read before, up to the one before the last
+        that were read and kept: all that was not read before, up to the one before the last
         committed. A drafter without `feature_layers` gets no features at all: `()`.
         """
 

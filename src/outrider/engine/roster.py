@@ -17,6 +17,8 @@ from outrider.errors import DrafterWarning
 from outrider.trees.layout import likeliest_path
 from outrider.types import NO_DRAFT, DraftTree
 
+_MOST_UNTOLD = 32  # rounds, or rows of hidden states, that are kept until a drafter is told
+
 
 class Roster:
     """Calls the drafters: begin, propose, observe, end; whoever raises is out for that request."""
@@ -71,6 +73,9 @@ class Roster:
         wanted = [i for i, seat in enumerate(seats) if budgets[i] > 0 and not seat.is_out]
         if not wanted:
             return trees, 0.0
+        if behind := [states[i] for i in wanted if seats[i].untold]:
+            self._tell(member, behind)
+            wanted = [i for i in wanted if not seats[i].is_out]
         started = self._clock()
         for i in wanted:
             if not seats[i].is_begun:
@@ -131,35 +136,43 @@ class Roster:
         committed: Sequence[list[int]],
         features: Sequence[Tensor] = (),
     ) -> None:
-        """Tell every drafter what its requests have committed.
+        """Take note for every drafter of what its requests have committed.
 
-        `features` are the hidden states of all `layers`, of each request's rows that were kept.
+        One that has proposed in this round is told at once; any other once it is asked, or the
+        request ends, as being told takes as long of many rounds as of one. `features` are the
+        hidden states of all `layers`, of each request's rows that were kept.
         """
+        for i, (state, tokens) in enumerate(zip(states, committed, strict=True)):
+            for seat in state.seats:
+                if seat.is_begun:
+                    seat.untold.append(tokens)
+                    if seat.member.layers:
+                        seat.untold_features.append(features[i])
+                        seat.has_features = True
         for member in self.members:
-            begun = [i for i, state in enumerate(states) if state.seat(member).is_begun]
-            if begun:
-                own = [self._of_member(features[i], member) for i in begun if member.layers]
-                self._observe(
-                    member, [states[i] for i in begun], [committed[i] for i in begun], own
-                )
+            due = [state for state in states if _is_due(state.seat(member))]
+            if due:
+                self._tell(member, due)
         for state, tokens in zip(states, committed, strict=True):
             for seat in state.seats:
-                seat.learn(tokens)
+                if not seat.is_out:
+                    seat.learn(tokens)
 
-    def _observe(
-        self,
-        member: Member,
-        states: Sequence[RequestState],
-        committed: Sequence[list[int]],
-        features: Sequence[Tensor],
-    ) -> None:
+    def _tell(self, member: Member, states: Sequence[RequestState]) -> None:
+        """Tell a drafter of everything that it has not been told of yet."""
         seats = [state.seat(member) for state in states]
+        committed = [[token for tokens in seat.untold for token in tokens] for seat in seats]
+        features = [
+            self._of_member(torch.cat(parts) if len(parts) > 1 else parts[0], member)
+            for seat in seats
+            if (parts := seat.untold_features)
+        ]
+        for seat in seats:
+            seat.untold, seat.untold_features = [], []
         try:
             member.drafter.observe([seat.draft_state for seat in seats], committed, features)
         except Exception as error:  # noqa: BLE001
             self._drop(member, states, error)
-        for seat in seats:
-            seat.has_features = bool(member.layers)
 
     def _of_member(self, features: Tensor, member: Member) -> Tensor:
         """Return the part of the features [n, layers * H] that a drafter reads, in its order."""
@@ -171,6 +184,8 @@ class Roster:
     def end(self, state: RequestState) -> None:
         """Let the drafters go of a request."""
         for seat in state.seats:
+            if seat.is_begun and seat.untold:
+                self._tell(seat.member, [state])
             if seat.is_begun:
                 seat.is_begun = False
                 seat.is_out = True
@@ -196,6 +211,14 @@ class Roster:
             DrafterWarning,
             stacklevel=2,
         )
+
+
+def _is_due(seat: Seat) -> bool:
+    """Whether a drafter is to be told at once: it has proposed, or there is much to keep."""
+    if not seat.is_begun or not seat.untold:
+        return False
+    rows = len(seat.untold_features[-1]) if seat.untold_features else 0
+    return seat.has_drafted or max(rows, len(seat.untold)) >= _MOST_UNTOLD
 
 
 def _with_grammar(members: Sequence[Member]) -> tuple[Member, ...]:

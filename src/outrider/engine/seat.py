@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from torch import Tensor
+
 from outrider.drafters.base import Drafter
 from outrider.engine.acceptance import Acceptance, AcceptancePool
 from outrider.engine.costs import DraftCosts
@@ -80,6 +82,8 @@ class Seat:
         "member",
         "trial",
         "unread",
+        "untold",
+        "untold_features",
     )
 
     def __init__(self, member: Member, tokens: int) -> None:
@@ -96,6 +100,10 @@ class Seat:
         """Committed tokens that it has had no occasion to read yet."""
         self.has_drafted = False
         """Whether it proposed in the round under way."""
+        self.untold: list[list[int]] = []
+        """What rounds have committed that the drafter has not been told of, round by round."""
+        self.untold_features: list[Tensor] = []
+        """And the hidden states [n, F] that came with it, of all layers that any drafter reads."""
         self.has_features = False
         """Whether it was given hidden states of the target."""
         self.trial: Trial | None = None
