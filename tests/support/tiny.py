@@ -62,7 +62,9 @@ def tiny_model(
     **overrides: Any,
 ) -> PreTrainedModel:
     """Build a random decoder; weight matrices are scaled so that greedy text is not constant."""
-    config = AutoConfig.for_model(architecture, **(ARCHITECTURES[architecture] | overrides))
+    config = AutoConfig.for_model(
+        architecture, **(ARCHITECTURES.get(architecture, _GROUPED) | overrides)
+    )
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         # Grouped matrix products know no float64.

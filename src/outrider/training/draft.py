@@ -53,7 +53,9 @@ class DraftLesson(Lesson):
         if not len(rows):
             return Marks(hidden.sum() * 0, (0.0,), (0.0,))
         answers = self._teacher.answers(normed[rows], lecture.verdicts_at(rows))
-        logits = self._teacher.logits(hidden.flatten(0, 1)[rows])
+        # A draft model is of the target's kind, and does the same to its logits.
+        said = self._teacher.logits(hidden.flatten(0, 1)[rows])
+        logits = self._teacher.shaping(said)
         losses, alpha = self._grading(answers.p, logits)
         loss = (losses * answers.is_known).mean()
         match = (logits.max(dim=-1).indices == answers.likeliest) & answers.is_known

@@ -15,6 +15,7 @@ from outrider.targets.base import NORMED
 from outrider.targets.features import FeatureTap, side_by_side
 from outrider.training.base import Batch
 from outrider.training.feature_store import FeatureStore
+from outrider.training.logits import LogitShaping
 
 _ROWS = 64  # whose logits over the whole vocabulary are held at once: few enough to be cached
 
@@ -77,6 +78,8 @@ class Teacher:
         self._head = get_output()
         self._weight: Tensor = self._head.weight
         self._bias: Tensor | None = getattr(self._head, "bias", None)
+        self.shaping = LogitShaping.of(model)
+        """What the target does to the numbers of its output layer."""
         self._drafted: tuple[Tensor, Tensor | None] | None = None
         self._columns: Tensor | None = None
 
@@ -129,11 +132,11 @@ class Teacher:
 
         That is [R, 2] in float64: the logarithm of the sum of exp(logits), and the likeliest id.
         """
-        found = [_verdict(self._head(rows)) for rows in torch.split(normed, _ROWS)]
+        found = [_verdict(self.shaping(self._head(rows))) for rows in torch.split(normed, _ROWS)]
         return torch.cat(found)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Return what the target's output layer makes of a drafter's states [R, H]: [R, D]."""
+        """Return what the target's output layer makes of states [R, H], not yet shaped: [R, D]."""
         return functional.linear(hidden, *self._layer(hidden.dtype))
 
     def _layer(self, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
@@ -155,13 +158,13 @@ class Teacher:
         `verdicts` [R, 2] on these rows, where they are there, spare most of the vocabulary.
         """
         if verdicts is not None:
-            return self._answers(_wide(self.logits(normed)), verdicts)
+            return self._answers(_wide(self.shaping(self.logits(normed))), verdicts)
         found = [self._whole_answers(rows) for rows in torch.split(normed, _ROWS)]
         parts = zip(*((each.p, each.likeliest, each.is_known) for each in found), strict=True)
         return Answers(*(torch.cat(part) for part in parts))
 
     def _whole_answers(self, normed: Tensor) -> Answers:
-        logits = self._head(normed)
+        logits = self.shaping(self._head(normed))
         drafted = logits if self.ids is None else logits[:, self.ids]
         return self._answers(_wide(drafted), _verdict(logits))
 
