@@ -226,3 +226,13 @@ def test_requests_that_drafted_together_bear_alike_what_that_took() -> None:
         who = tuple(offer.seat for offer in offers) if any(decision.picks) else ()
         chosen.learn(replace(decision, drafted_by=who), [1, 3], decision.seconds, 0.0)
     assert [offer.seat.ledger.is_closed for offer in offers] == [True, False]
+
+
+def test_one_interrupted_round_is_no_reason_for_a_drafter_to_rest() -> None:
+    member = model(0.1)
+    chosen = controller(costs(0.05), [member])
+    offer = drafted([0.9, 0.8], member)
+    decision = chosen.choose([[offer]], [10])
+    assert any(decision.picks)
+    chosen.learn(replace(decision, drafted_by=(offer.seat,)), [2], 100 * PASS, 0.0)
+    assert not offer.seat.is_resting
