@@ -15,7 +15,9 @@ from safetensors.torch import load_file
 import outrider
 from outrider import Decoder
 from outrider.errors import LoadError, OptionError
+from outrider.heads.eagle import EagleHead
 from outrider.heads.medusa import MedusaHeads
+from outrider.training.base import Sample
 from outrider.training.course import DRAFTER, Graduate, train
 from outrider.training.lessons import build_lesson
 from outrider.training.pace import Report
@@ -147,11 +149,43 @@ def test_a_draft_model_says_and_goes_on_saying_the_ids_it_was_taught(
     written = weights(first)
     assert len(written["token_ids"]) == 20
     assert {one.dtype for name, one in written.items() if name != "token_ids"} == {torch.bfloat16}
-    # Another vocabulary is asked for, but the drafter that it begins with has one.
-    recipe = recipe_of("draft", prompts, draft_vocabulary=30, start=str(first.folder), questions=0)
-    second = weights(train(decoder, recipe, options, tmp_path / "2"))
-    assert torch.equal(second["token_ids"], written["token_ids"])
-    assert not torch.equal(second["model.norm.weight"], written["model.norm.weight"])
+    # A smaller vocabulary changes nothing, a larger one gets what is said most of the rest.
+    for size in (10, 30):
+        recipe = recipe_of(
+            "draft", prompts, draft_vocabulary=size, start=str(first.folder), questions=0
+        )
+        second = weights(train(decoder, recipe, options, tmp_path / str(size)))
+        ids = set(second["token_ids"].tolist())
+        assert len(ids) == max(20, size) and ids >= set(written["token_ids"].tolist())
+        assert not torch.equal(second["model.norm.weight"], written["model.norm.weight"])
+
+
+def test_a_head_that_gets_more_words_says_of_the_others_what_it_said(
+    decoder: Decoder, prompts: Path, tmp_path: Path
+) -> None:
+    options, model = options_of(epochs=1), decoder.loaded.model
+    first = train(
+        decoder, recipe_of("eagle", prompts, draft_vocabulary=20, questions=0), options, tmp_path
+    )
+    samples = [Sample(tuple(range(VOCAB)))]
+    heads = []
+    for size in (20, 30, VOCAB):
+        recipe = recipe_of("eagle", prompts, draft_vocabulary=size, start=str(first.folder))
+        module = build_lesson(recipe, model, samples, (), 0, ExitStack()).module
+        assert isinstance(module, EagleHead)
+        heads.append(module)
+    before, wider, whole = heads
+    assert before.target_ids is not None and wider.target_ids is not None
+    assert whole.target_ids is None
+    assert len(wider.target_ids) == 30
+    hidden = torch.randn(5, before.config.hidden_size)
+    for head, ids in ((wider, wider.target_ids), (whole, torch.arange(VOCAB))):
+        places = torch.searchsorted(ids, before.target_ids)
+        torch.testing.assert_close(head.logits(hidden)[:, places], before.logits(hidden))
+        new = next(i for i in ids.tolist() if i not in before.target_ids.tolist())
+        own: Any = model.get_output_embeddings()  # type: ignore[no-untyped-call]
+        wanted = hidden @ own.weight[new]
+        torch.testing.assert_close(head.logits(hidden)[:, ids.tolist().index(new)], wanted)
 
 
 def test_a_draft_model_does_not_begin_with_a_head(

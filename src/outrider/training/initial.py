@@ -13,6 +13,7 @@ from outrider.heads.config import EagleConfig
 from outrider.heads.eagle import EagleHead
 from outrider.targets.base import NORMED
 from outrider.targets.features import base_model
+from outrider.training.vocabulary import DraftVocabulary
 
 _SPREAD = 0.02
 
@@ -77,6 +78,26 @@ def _take_over(head: EagleHead, model: PreTrainedModel) -> None:
     norms = [one for one in tensors if isinstance(one, Tensor) and one.dim() == 1]
     if head.norm is not None and len(norms) == 1:
         head.norm.weight.copy_(norms[0])
+
+
+@torch.no_grad()
+def widened(head: EagleHead, model: PreTrainedModel, words: DraftVocabulary) -> EagleHead:
+    """Return a head that drafts the ids of `words`, those it drafted so far among them.
+
+    Of a new id it has the target's own row, where it is as wide, else a random one.
+    """
+    assert head.lm_head is not None and head.target_ids is not None
+    wider = EagleHead(replace(head.config, draft_vocab_size=len(words.ids))).float()
+    assert wider.lm_head is not None
+    rows = wider.lm_head.weight.normal_(0.0, _SPREAD)
+    get_output: Any = model.get_output_embeddings  # untyped there
+    if head.config.hidden_size == head.config.target_hidden_size:
+        rows.copy_(get_output().weight[words.ids])
+    rows[torch.searchsorted(words.ids, head.target_ids)] = head.lm_head.weight.float()
+    known = {"lm_head.weight": rows, "d2t": words.d2t, "t2d": words.t2d}
+    state = {name: known.get(name, part) for name, part in head.state_dict().items()}
+    wider.load_state_dict({name: state[name] for name in wider.state_dict()})
+    return wider
 
 
 def eagle_1_config(model: PreTrainedModel) -> EagleConfig:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -27,11 +28,14 @@ from outrider.training.initial import (
     default_eagle_config,
     eagle_1_config,
     initial_eagle_head,
+    widened,
 )
 from outrider.training.medusa import MedusaLesson
 from outrider.training.recipe import Recipe
 from outrider.training.teacher import Teacher
 from outrider.training.vocabulary import DraftVocabulary, draft_vocabulary
+
+Choose: TypeAlias = Callable[[Tensor | None], DraftVocabulary | None]
 
 
 def build_lesson(
@@ -52,33 +56,45 @@ def build_lesson(
     model.requires_grad_(False)
     vocab = model.config.get_text_config(decoder=True).vocab_size
     size = min(recipe.draft_vocabulary, vocab)
-    words = None if size == vocab else draft_vocabulary(samples, size, vocab, always)
+
+    def choose(known: Tensor | None) -> DraftVocabulary | None:
+        """Choose the ids to be drafted, those that are `known` first; None if they are all."""
+        first = [*always, *([] if known is None else known.tolist())]
+        return None if size == vocab else draft_vocabulary(samples, size, vocab, first)
+
     if recipe.kind == "eagle":
-        return _eagle(recipe, model, words, size, seed, files)
-    ids = None if words is None else words.ids.to(model.device)
+        return _eagle(recipe, model, choose, size, seed, files)
     if recipe.kind == "draft":
-        return _draft(recipe, model, ids, files)
+        return _draft(recipe, model, choose, size, files)
     # Medusa heads say all token ids, and are taught the most frequent.
-    teacher = _teacher(recipe, model, (), ids, files)
+    teacher = _teacher(recipe, model, (), _ids(choose(None), model), files)
     return MedusaLesson(_medusa(recipe, model), teacher, loss=recipe.loss)
+
+
+def _ids(words: DraftVocabulary | None, model: PreTrainedModel) -> Tensor | None:
+    return None if words is None else words.ids.to(model.device)
 
 
 def _eagle(
     recipe: Recipe,
     model: PreTrainedModel,
-    words: DraftVocabulary | None,
+    choose: Choose,
     size: int,
     seed: int,
     files: ExitStack,
 ) -> Lesson:
-    maps = {} if words is None else {"d2t": words.d2t, "t2d": words.t2d}
     if recipe.start is not None:
         found = load_head(recipe.start, "eagle", model.config)
         assert isinstance(found.config, EagleConfig)
         head = EagleHead.load(found.config, found.tensors).float()
+        known = head.target_ids
+        if known is not None and len(known) < size:
+            head = widened(head, model, choose(known) or DraftVocabulary.whole(size))
     elif recipe.version == 1:
         head = initial_eagle_head(eagle_1_config(model), model, {}, seed)
     else:
+        words = choose(None)
+        maps = {} if words is None else {"d2t": words.d2t, "t2d": words.t2d}
         head = initial_eagle_head(default_eagle_config(model, size), model, maps, seed)
     head.to(model.device)
     layers = head.config.feature_layers
@@ -120,7 +136,9 @@ def _medusa(recipe: Recipe, model: PreTrainedModel) -> MedusaHeads:
     return heads.to(model.device)
 
 
-def _draft(recipe: Recipe, model: PreTrainedModel, ids: Tensor | None, files: ExitStack) -> Lesson:
+def _draft(
+    recipe: Recipe, model: PreTrainedModel, choose: Choose, size: int, files: ExitStack
+) -> Lesson:
     """Return the lesson of a draft model that was trained before, or is a cut of the target.
 
     A cut has layers from all the target's depth, first and last among them.
@@ -128,8 +146,11 @@ def _draft(recipe: Recipe, model: PreTrainedModel, ids: Tensor | None, files: Ex
     if recipe.start is not None:
         draft = load_head(recipe.start, "draft", model.config)
         ids = draft.tensors.get(TOKEN_IDS)
+        if ids is not None and len(ids) < size:
+            ids = _ids(choose(ids), model)
         ids = None if ids is None else ids.to(model.device)
     else:
+        ids = _ids(choose(None), model)
         depth, count = len(decoder_layers(model)), recipe.layers
         if count >= depth:
             raise OptionError(f"layers is {count}; the target has {depth}, and a draft fewer")

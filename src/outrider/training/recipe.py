@@ -32,7 +32,7 @@ class Recipe:
     temperature: float = 0.0
     """Of the answers."""
     start: str | None = None
-    """A trained drafter to begin with, as its folder; its shape and token ids are kept."""
+    """A trained drafter to begin with, as its folder; its shape is kept, and what ids it drafts."""
     loss: str = "hybrid"
     version: int = 3
     """Of an EAGLE head: 1 or 3."""

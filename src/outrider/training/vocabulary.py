@@ -29,6 +29,15 @@ class DraftVocabulary:
         """The target's ids that can be drafted, in order [D]."""
         return self.t2d.nonzero().flatten()
 
+    @classmethod
+    def whole(cls, vocab_size: int) -> DraftVocabulary:
+        """Return the maps of a drafter that drafts every id."""
+        return cls(
+            torch.zeros(vocab_size, dtype=torch.long),
+            torch.ones(vocab_size, dtype=torch.bool),
+            coverage=1.0,
+        )
+
 
 def draft_vocabulary(
     samples: Iterable[Sample], size: int, vocab_size: int, always: Sequence[int] = ()
