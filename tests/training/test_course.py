@@ -148,6 +148,8 @@ def test_a_draft_model_says_and_goes_on_saying_the_ids_it_was_taught(
     assert f"--drafter {first.spec}" in card and "# Draft model for" in card
     written = weights(first)
     assert len(written["token_ids"]) == 20
+    assert f"| token ids drafted | 20 of {VOCAB} |" in card
+    assert "| of the tokens held out, among them |" in card
     assert {one.dtype for name, one in written.items() if name != "token_ids"} == {torch.bfloat16}
     # A smaller vocabulary changes nothing, a larger one gets what is said most of the rest.
     for size in (10, 30):

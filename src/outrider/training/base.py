@@ -62,6 +62,8 @@ class Lesson(ABC):
 
     module: nn.Module
     """What is trained; its state dict is what a checkpoint keeps."""
+    ids: Tensor | None = None
+    """The token ids [D] that the drafter can draft, if not all of them."""
 
     @abstractmethod
     def marks(self, batch: Batch) -> Marks:

@@ -28,6 +28,7 @@ from outrider.training.pace import Report
 from outrider.training.recipe import Recipe
 from outrider.training.settings import TrainOptions
 from outrider.training.trainer import Outcome, Trainer
+from outrider.training.vocabulary import coverage
 
 RUN, DRAFTER = "run", "drafter"
 """Folders of a run: what it needs to go on, and what comes out of it."""
@@ -92,7 +93,7 @@ def train(
         title=recipe.title,
         spec=spec,
         target=decoder.name,
-        data=_describe(recipe, samples, corpus),
+        data=_describe(recipe, samples, corpus) | _words(lesson, decoder, corpus),
         command=command,
         options=options,
         outcome=outcome,
@@ -140,3 +141,15 @@ def _describe(recipe: Recipe, samples: Sequence[Sample], corpus: Corpus) -> dict
         "samples held out": len(corpus.held_out),
         "loss": recipe.loss,
     }
+
+
+def _words(lesson: Lesson, decoder: Decoder, corpus: Corpus) -> dict[str, str | int]:
+    """Describe the token ids of a drafter that does not draft all of them."""
+    if lesson.ids is None:
+        return {}
+    size = decoder.engine.target.vocab_size
+    facts: dict[str, str | int] = {"token ids drafted": f"{len(lesson.ids):,} of {size:,}"}
+    if corpus.held_out:
+        share = coverage(corpus.held_out, lesson.ids, size)
+        facts["of the tokens held out, among them"] = f"{share:.1%}"
+    return facts

@@ -39,6 +39,7 @@ class DraftLesson(Lesson):
     def __init__(self, draft: PreTrainedModel, teacher: Teacher, *, loss: str = "hybrid") -> None:
         """`draft` is what `to_be_trained` gave."""
         self.module = draft
+        self.ids = teacher.ids
         self._draft = draft
         self._base: Any = base_model(draft)
         self._teacher = teacher
@@ -62,12 +63,11 @@ class DraftLesson(Lesson):
         return Marks(loss, (float(alpha.mean()),), (float(match.float().mean()),))
 
     def finished(self) -> Checkpoint:
-        ids = self._teacher.ids
         config = self._draft.config
-        drafted = config.vocab_size if ids is None else len(ids)
+        drafted = config.vocab_size if self.ids is None else len(self.ids)
         return Checkpoint(
             config=describe_draft(config, drafted),
-            tensors=own_tensors(self._draft) | ({} if ids is None else {TOKEN_IDS: ids}),
+            tensors=own_tensors(self._draft) | ({} if self.ids is None else {TOKEN_IDS: self.ids}),
         )
 
 

@@ -46,6 +46,7 @@ class Eagle3Lesson(Lesson):
         if steps < 1:
             raise OptionError(f"steps is {steps}, must be at least 1")
         self.module = head
+        self.ids = teacher.ids
         self._head = head
         self._teacher = teacher
         self._steps = steps

@@ -21,8 +21,6 @@ class DraftVocabulary:
     """[D] int64: how far above its draft id each target id lies; the target's is i + d2t[i]."""
     t2d: Tensor
     """[V] bool: the target's ids that can be drafted."""
-    coverage: float
-    """The share of the tokens counted that can be drafted: no drafter with these ids has more."""
 
     @property
     def ids(self) -> Tensor:
@@ -35,7 +33,6 @@ class DraftVocabulary:
         return cls(
             torch.zeros(vocab_size, dtype=torch.long),
             torch.ones(vocab_size, dtype=torch.bool),
-            coverage=1.0,
         )
 
 
@@ -61,8 +58,16 @@ def draft_vocabulary(
     chosen = torch.sort(ranks, descending=True, stable=True).indices[:size].sort().values
     t2d = torch.zeros(vocab_size, dtype=torch.bool)
     t2d[chosen] = True
-    coverage = float(counts[chosen].sum() / counts.sum())
-    return DraftVocabulary(chosen - torch.arange(size), t2d, coverage)
+    return DraftVocabulary(chosen - torch.arange(size), t2d)
+
+
+def coverage(samples: Iterable[Sample], ids: Tensor, vocab_size: int) -> float:
+    """Return the share of what samples teach that is among `ids` [D]: no drafter of them has more.
+
+    Raises OptionError for samples that teach nothing.
+    """
+    counts = _counts(samples, vocab_size)
+    return float(counts[ids.cpu()].sum() / counts.sum())
 
 
 def _counts(samples: Iterable[Sample], vocab_size: int) -> Tensor:
