@@ -74,7 +74,13 @@ class Parent:
 
     @property
     def left(self) -> list[int]:
-        return [pid for pid in self.children if _is_alive(pid)]
+        """What is still there some time after it was killed: a busy machine takes a moment."""
+        deadline = time.monotonic() + 10
+        while (found := [pid for pid in self.children if _is_alive(pid)]) and (
+            time.monotonic() < deadline
+        ):
+            time.sleep(0.01)
+        return found
 
 
 def _is_alive(pid: int) -> bool:
