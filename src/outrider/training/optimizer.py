@@ -26,7 +26,7 @@ _FIELDS: dict[type[torch.optim.Optimizer], tuple[str, ...]] = {
     AdamW: ("step", "exp_avg", "exp_avg_sq"),
     Muon: ("momentum_buffer",),
 }
-_WORDS = ("embed", "lm_head")
+_WORDS = ("embed", "lm_head", "output")
 """In the names of matrices with a row for each token: most rows have no gradient in a step."""
 
 

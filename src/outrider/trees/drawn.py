@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from outrider.trees.growth import Growing
+from outrider.trees.growth import SampledGrowing
 from outrider.trees.ranks import RankRecord
-from outrider.types import NO_DRAFT, ROOT, DraftTree
+from outrider.types import ROOT
 
 
-class DrawnGrowth(Growing):
+class DrawnGrowth(SampledGrowing):
     """A sampled draft that grows where it is likeliest to be accepted, one level at a time.
 
     How many children a node gets rests on the laws of its level and on what was drawn above them:
@@ -33,7 +32,6 @@ class DrawnGrowth(Growing):
         self._budget = budget
         self._most_levels = depth
         self._reach: list[float] = []  # that each node is accepted, with all above it
-        self._laws: list[Tensor] = []
         if budget <= 0 or depth <= 0:
             self.frontier = []
 
@@ -91,11 +89,3 @@ class DrawnGrowth(Growing):
         # The likeliest node always goes on: what is left to be drawn is best drawn below it.
         worthy = [node for node in likeliest[1:] if self._reach[node] * rate >= least]
         return sorted([likeliest[0], *worthy])
-
-    def tree(self, budget: int) -> DraftTree:
-        """Return the whole draft with its laws; a `budget` below its size is an error."""
-        if len(self.tokens) > budget:
-            raise ValueError(f"{len(self.tokens)} sampled nodes where {budget} were asked for")
-        if not self.tokens:
-            return NO_DRAFT
-        return DraftTree(tuple(self.tokens), tuple(self.parents), torch.stack(self._laws))

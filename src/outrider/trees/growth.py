@@ -178,7 +178,23 @@ class Growth(Growing):
         return sorted(nodes, key=self.chances.__getitem__, reverse=True)[:count]
 
 
-class ShapedGrowth(Growing):
+class SampledGrowing(Growing):
+    """A tree that is drawn, and stays as it was drawn: every node comes with the law it is from."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._laws: list[Tensor] = []
+
+    def tree(self, budget: int) -> DraftTree:
+        """Return the whole draft with its laws; a `budget` below the shape's size is an error."""
+        if len(self.tokens) > budget:
+            raise ValueError(f"{len(self.tokens)} sampled nodes where {budget} were asked for")
+        if not self.tokens:
+            return NO_DRAFT
+        return DraftTree(tuple(self.tokens), tuple(self.parents), torch.stack(self._laws))
+
+
+class ShapedGrowth(SampledGrowing):
     """A sampled draft, of a shape that was settled before anything was drawn.
 
     Which nodes exist must not depend on the tokens drawn, so every node of the shape stays in the
@@ -192,7 +208,6 @@ class ShapedGrowth(Growing):
         super().__init__()
         self._below = shape.children()
         self._places = [ROOT]  # of the frontier in the shape
-        self._laws: list[Tensor] = []
         if not len(shape):
             self.frontier = []
 
@@ -217,11 +232,3 @@ class ShapedGrowth(Growing):
         inner = [(node, place) for node, place in grown if self._below[place + 1]]
         self.frontier = [node for node, _ in inner]
         self._places = [place for _, place in inner]
-
-    def tree(self, budget: int) -> DraftTree:
-        """Return the whole draft with its laws; a `budget` below the shape's size is an error."""
-        if len(self.tokens) > budget:
-            raise ValueError(f"{len(self.tokens)} sampled nodes where {budget} were asked for")
-        if not self.tokens:
-            return NO_DRAFT
-        return DraftTree(tuple(self.tokens), tuple(self.parents), torch.stack(self._laws))
