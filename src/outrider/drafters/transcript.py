@@ -13,6 +13,8 @@ from outrider.types import TokenIds
 _WINDOW = 16
 """Ids at the end of a text that more text may change."""
 _TRIES = 8
+_LONGEST = 8 * _WINDOW
+"""Ids that are kept open for a word that does not end; then it is parted."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -141,6 +143,8 @@ class Transcript:
             if start < encoded.spans[cut - 1][1]:
                 continue  # within a character
             rest = self._text[start:]
+            if tries == _TRIES and len(encoded.ids) < _LONGEST:
+                return  # within a long word, which may end yet
             tries += 1
             if tries > _TRIES or self._encoded(rest).ids == encoded.ids[cut:]:
                 self._settle(cut, rest)
