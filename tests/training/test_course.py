@@ -17,6 +17,7 @@ from outrider import Decoder
 from outrider.errors import LoadError, OptionError
 from outrider.heads.eagle import EagleHead
 from outrider.heads.medusa import MedusaHeads
+from outrider.training import copying, copying_texts
 from outrider.training.base import Sample
 from outrider.training.course import DRAFTER, Graduate, train
 from outrider.training.lessons import build_lesson
@@ -162,6 +163,32 @@ def test_a_draft_model_says_and_goes_on_saying_the_ids_it_was_taught(
         assert not torch.equal(second["model.norm.weight"], written["model.norm.weight"])
 
 
+def test_a_run_that_is_resumed_does_not_learn_to_copy_again(
+    decoder: Decoder, prompts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copying, "_STEPS", 2)
+    monkeypatch.setattr(copying_texts, "_MADE_UP", 60)
+    monkeypatch.setattr(copying_texts, "_TOKENS", 300)
+    recipe, options = recipe_of("draft", prompts, copying=True, questions=0), options_of(epochs=2)
+    whole = weights(train(decoder, recipe, options, tmp_path / "whole"))
+
+    def stop(report: Report) -> None:
+        if report.step == 3:
+            raise KeyboardInterrupt
+
+    said: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        train(decoder, recipe, options, tmp_path / "parts", progress=stop, say=said.append)
+    assert any("learning to copy" in text for text in said)
+    said.clear()
+    run = train(decoder, recipe, options, tmp_path / "parts", resume=True, say=said.append)
+    assert not any("learning to copy" in text for text in said)
+    parts = weights(run)
+    assert parts.keys() == whole.keys()
+    assert all(torch.equal(part, whole[name]) for name, part in parts.items())
+    assert len(whole["model.layers.0.self_attn.q_proj.weight"]) > 32
+
+
 def test_a_head_that_gets_more_words_says_of_the_others_what_it_said(
     decoder: Decoder, prompts: Path, tmp_path: Path
 ) -> None:
@@ -261,6 +288,7 @@ def test_a_folder_with_a_run_is_not_trained_in_by_chance(
         ({"data": ()}, "no data is named"),
         ({"version": 1, "loss": "forward-kl"}, "EAGLE-1 has a loss of its own"),
         ({"version": 1, "closeness": 1.0}, "an aim of EAGLE-3 heads only"),
+        ({"copying": True}, "copying heads are given to draft models only"),
         ({"closeness": -1.0}, "closeness is -1.0"),
         ({"texts": True, "data": ("self",)}, "texts are read from files"),
     ],

@@ -46,6 +46,7 @@ def train(
     heads: own.HeadsOption = 4,
     blocks: own.BlocksOption = 1,
     layers: own.LayersOption = 3,
+    copying: own.CopyingOption = False,
     epochs: own.EpochsOption = None,
     max_steps: own.MaxStepsOption = None,
     max_hours: own.MaxHoursOption = None,

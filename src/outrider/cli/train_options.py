@@ -59,6 +59,13 @@ BlocksOption = Annotated[
     int, typer.Option(metavar="N", help="Residual blocks of each Medusa head.")
 ]
 LayersOption = Annotated[int, typer.Option(metavar="N", help="Layers of a draft model.")]
+CopyingOption = Annotated[
+    bool,
+    typer.Option(
+        "--copying",
+        help="First give a draft model attention heads that copy what recurs in a text.",
+    ),
+]
 EpochsOption = Annotated[
     int | None, typer.Option(metavar="N", help="Rounds through the data; 1 by default.")
 ]

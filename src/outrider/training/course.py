@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import PreTrainedModel
 
+from outrider.checkpoints.base import Checkpoint
+from outrider.checkpoints.read import load_head
 from outrider.checkpoints.write import write_checkpoint
 from outrider.decoder import Decoder
 from outrider.drafters import build_drafter, read_head
@@ -20,6 +23,7 @@ from outrider.machine import this_machine
 from outrider.targets.transformers import TransformersTarget
 from outrider.training.base import Lesson, Sample
 from outrider.training.card import TrainingCard
+from outrider.training.copying import with_copying_heads
 from outrider.training.corpus import Corpus
 from outrider.training.evaluate import Evaluation, evaluate, questions_from
 from outrider.training.gather import Say, gather
@@ -27,11 +31,14 @@ from outrider.training.lessons import build_lesson
 from outrider.training.pace import Report
 from outrider.training.recipe import Recipe
 from outrider.training.settings import TrainOptions
+from outrider.training.teacher import Teacher
 from outrider.training.trainer import Outcome, Trainer
 from outrider.training.vocabulary import coverage
 
 RUN, DRAFTER = "run", "drafter"
 """Folders of a run: what it needs to go on, and what comes out of it."""
+COPYING = "copying"
+"""In `RUN`: a draft model as it was when it had learnt to copy, and nothing else yet."""
 
 _MOST_NODES = 32  # of the trees a drafter is measured with
 
@@ -79,8 +86,9 @@ def train(
     held_out = list(corpus.held_out_batches()) or None
     with ExitStack() as files:
         always = decoder.eos_token_ids
-        lesson = build_lesson(recipe, target.model, samples, always, options.seed, files)
         run = folder / RUN
+        prepare = partial(_prepared, recipe, options, target.model, corpus, run, say)
+        lesson = build_lesson(recipe, target.model, samples, always, options.seed, files, prepare)
         trainer = Trainer(lesson, corpus, options, run, held_out=held_out, progress=progress)
         outcome = trainer.run(resume=resume)
     spec = _write(lesson, decoder, target.model, folder / DRAFTER)
@@ -102,6 +110,34 @@ def train(
     )
     card.save(folder / DRAFTER)
     return Graduate(folder / DRAFTER, spec, outcome, found)
+
+
+def _prepared(
+    recipe: Recipe,
+    options: TrainOptions,
+    model: PreTrainedModel,
+    corpus: Corpus,
+    run: Path,
+    say: Say,
+    draft: Checkpoint,
+    teacher: Teacher,
+) -> Checkpoint:
+    """Return a draft model as it begins to learn; what took a while is kept for a resumed run."""
+    if not recipe.copying:
+        return draft
+    kept = run / COPYING
+    if not kept.exists():
+        found = with_copying_heads(
+            draft,
+            model,
+            teacher,
+            corpus.learnt,
+            seed=options.seed,
+            autocast=options.autocast,
+            say=say,
+        )
+        write_checkpoint(found, "native", kept, model.config)
+    return load_head(str(kept), "draft", model.config)
 
 
 def _write(lesson: Lesson, decoder: Decoder, model: PreTrainedModel, folder: Path) -> str:

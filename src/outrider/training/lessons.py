@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from outrider.checkpoints.base import Checkpoint
 from outrider.checkpoints.read import load_head
 from outrider.errors import OptionError
 from outrider.heads.config import EagleConfig, MedusaConfig
@@ -35,6 +36,8 @@ from outrider.training.recipe import Recipe
 from outrider.training.teacher import Teacher
 from outrider.training.vocabulary import DraftVocabulary, draft_vocabulary
 
+Prepare: TypeAlias = Callable[[Checkpoint, Teacher], Checkpoint]
+"""What is done to a draft model before it learns from a teacher."""
 Choose: TypeAlias = Callable[[Tensor | None], DraftVocabulary | None]
 
 
@@ -45,6 +48,7 @@ def build_lesson(
     always: Sequence[int],
     seed: int,
     files: ExitStack,
+    prepare: Prepare = lambda draft, _: draft,
 ) -> Lesson:
     """Return the lesson of a recipe; the token ids of `always` are among those drafted.
 
@@ -65,7 +69,7 @@ def build_lesson(
     if recipe.kind == "eagle":
         return _eagle(recipe, model, choose, size, seed, files)
     if recipe.kind == "draft":
-        return _draft(recipe, model, choose, size, files)
+        return _draft(recipe, model, choose, size, files, prepare)
     # Medusa heads say all token ids, and are taught the most frequent.
     teacher = _teacher(recipe, model, (), _ids(choose(None), model), files)
     return MedusaLesson(_medusa(recipe, model), teacher, loss=recipe.loss)
@@ -137,7 +141,12 @@ def _medusa(recipe: Recipe, model: PreTrainedModel) -> MedusaHeads:
 
 
 def _draft(
-    recipe: Recipe, model: PreTrainedModel, choose: Choose, size: int, files: ExitStack
+    recipe: Recipe,
+    model: PreTrainedModel,
+    choose: Choose,
+    size: int,
+    files: ExitStack,
+    prepare: Prepare,
 ) -> Lesson:
     """Return the lesson of a draft model that was trained before, or is a cut of the target.
 
@@ -158,7 +167,7 @@ def _draft(
         places = [last] if count == 1 else [round(i * last / (count - 1)) for i in range(count)]
         draft = depth_cut(model, places)
     teacher = _teacher(recipe, model, (), ids, files)
-    return DraftLesson(to_be_trained(draft, model), teacher, loss=recipe.loss)
+    return DraftLesson(to_be_trained(prepare(draft, teacher), model), teacher, loss=recipe.loss)
 
 
 def _teacher(

@@ -48,6 +48,8 @@ class Recipe:
     """Of each Medusa head; heads that were trained with fewer get more, which begin as zeros."""
     layers: int = 3
     """Of a draft model."""
+    copying: bool = False
+    """Whether a draft model is given attention heads that copy, before it learns."""
     max_tokens: int = 1024
     """Longer samples are cut."""
     batch: int = 4096
@@ -75,6 +77,8 @@ class Recipe:
             raise OptionError("closeness is an aim of EAGLE-3 heads only")
         if self.closeness < 0:
             raise OptionError(f"closeness is {self.closeness}, must be at least 0")
+        if self.copying and self.kind != "draft":
+            raise OptionError("copying heads are given to draft models only")
         if self.features_gb <= 0:
             raise OptionError(f"features_gb is {self.features_gb}, must be above 0")
         least = {"prompts": 1, "answer_tokens": 4, "steps": 1, "draft_vocabulary": 1, "heads": 1}

@@ -1,0 +1,124 @@
+"""Draft models that are given heads which copy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from outrider.checkpoints.base import Checkpoint
+from outrider.errors import OptionError
+from outrider.targets.features import base_model
+from outrider.training import copying, copying_texts
+from outrider.training.base import Sample
+from outrider.training.copying import with_copying_heads
+from outrider.training.copying_texts import CopyingTexts
+from outrider.training.draft import depth_cut, to_be_trained
+from outrider.training.recurrence import NOWHERE
+from outrider.training.teacher import Teacher
+from support.tiny import random_ids, tiny_model
+
+WORDS = 400
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Little texts, and steps as small as the weights of tiny models."""
+    monkeypatch.setattr(copying_texts, "_MADE_UP", 60)
+    monkeypatch.setattr(copying_texts, "_TOKENS", 600)
+    monkeypatch.setattr(copying, "_RATE", 3e-4)
+    monkeypatch.setattr(copying, "_STEPS", 200)
+
+
+def target(**overrides: Any) -> PreTrainedModel:
+    """Return a model whose states have, as those of trained ones, a mean and few directions."""
+    shape = {"vocab_size": WORDS, "hidden_size": 128, "head_dim": 32, "num_hidden_layers": 3}
+    rotary = {"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}}
+    model = tiny_model(dtype=torch.float32, scale=1.0, **(shape | rotary | overrides))
+    random = torch.Generator().manual_seed(0)
+    wide = torch.linalg.qr(torch.randn(128, 40, generator=random)).Q
+    words = torch.randn(WORDS, 40, generator=random) @ wide.T * 0.1
+    mean = torch.nn.functional.normalize(torch.randn(128, generator=random), dim=0) / 2
+    get_input: Any = model.get_input_embeddings
+    get_output: Any = model.get_output_embeddings
+    with torch.no_grad():
+        for layer in (get_input(), get_output()):
+            layer.weight.copy_(words + mean)
+    return model.requires_grad_(False)
+
+
+def samples() -> list[Sample]:
+    return [Sample(random_ids(60, seed, WORDS), 8) for seed in range(20)]
+
+
+def share_copied(draft: Checkpoint, model: PreTrainedModel, teacher: Teacher) -> float:
+    """Return how much of what recurs in texts that were not learnt a draft model knows."""
+    asked = CopyingTexts(samples(), teacher, WORDS, seed=99).made_up()
+    base: Any = base_model(to_be_trained(draft, model))
+    with torch.inference_mode():
+        states = base(input_ids=asked.batch.ids, use_cache=False).last_hidden_state
+        said = teacher.logits(states[asked.counts]).argmax(dim=-1)
+    return float((said == asked.following[asked.counts]).float().mean())
+
+
+@pytest.mark.usefixtures("small")
+def test_a_draft_model_copies_from_texts_it_never_saw() -> None:
+    model = target()
+    teacher = Teacher(model, ())
+    before = depth_cut(model, [0, 1, 2])
+    after = with_copying_heads(before, model, teacher, samples())
+    assert share_copied(before, model, teacher) < 0.02
+    assert share_copied(after, model, teacher) > 0.25
+
+
+@pytest.mark.usefixtures("small")
+def test_all_but_the_new_heads_stays_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copying, "_STEPS", 4)
+    model = target()
+    known = torch.arange(0, WORDS, 2)
+    before = depth_cut(model, [0, 1, 2])
+    said: list[str] = []
+    found = [
+        with_copying_heads(before, model, Teacher(model, (), known), samples(), say=said.append)
+        for _ in range(2)
+    ]
+    assert said[-1] == "learning to copy: step 4 of 4"
+    for name, part in before.tensors.items():
+        kept: Tensor = found[0].tensors[name]
+        assert torch.equal(kept[tuple(slice(size) for size in part.shape)], part)
+    for name, part in found[0].tensors.items():
+        assert torch.equal(part, found[1].tensors[name])
+        assert not part.requires_grad
+
+
+def test_a_draft_model_of_one_layer_is_refused() -> None:
+    model = target()
+    with pytest.raises(OptionError, match="copying takes two layers; this draft model has one"):
+        with_copying_heads(depth_cut(model, [0]), model, Teacher(model, ()), samples())
+
+
+def test_what_is_to_be_said_in_a_made_up_text_is_what_was_said_before() -> None:
+    model = target()
+    known = torch.arange(0, WORDS, 2)
+    texts = CopyingTexts(samples(), Teacher(model, (), known), WORDS, seed=3)
+    asked = texts.made_up()
+    rows, places = asked.counts.nonzero(as_tuple=True)
+    assert len(rows) > 50
+    ids = asked.batch.ids
+    assert (asked.sources[rows, places] != NOWHERE).all()
+    following = ids[rows, places + 1]
+    assert torch.equal(ids[rows, asked.sources[rows, places]], following)
+    assert torch.equal(known[asked.following[rows, places]], following)
+    found, lost = asked.found, asked.lost
+    assert len(found[0]) + len(lost[0]) == int(asked.batch.real.sum())
+
+
+def test_of_a_real_text_what_is_learnt_is_what_counts_in_it() -> None:
+    model = target()
+    asked = CopyingTexts(samples(), Teacher(model, ()), WORDS, seed=3).real()
+    assert not asked.counts[:, :7].any()
+    assert asked.counts[:, 7:-1].all()
+    assert torch.equal(asked.following[:, :-1], asked.batch.ids[:, 1:])
