@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from outrider.targets import transformers
 from outrider.targets.base import Rows
 from outrider.targets.blocks import BlockLinear, Blocks, read_as_blocks, read_blocks, write_blocks
 from outrider.targets.gguf import GgufFile
@@ -170,7 +171,7 @@ def rows_of(target: TransformersTarget, context: tuple[int, ...]) -> Tensor:
     return found
 
 
-def test_a_compiled_target_reads_blocks_and_keeps_every_bit(
+def test_a_compiled_target_reads_blocks_gives_back_what_they_stand_for_and_keeps_every_bit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OUTRIDER_CACHE", str(tmp_path / "cache"))
@@ -180,10 +181,17 @@ def test_a_compiled_target_reads_blocks_and_keeps_every_bit(
     unread = TransformersTarget(loaded.model, compile=None, gguf=loaded.gguf)
     assert not unread.is_compiled  # and nothing was converted unasked
     assert loaded.gguf.blocks(make=False) is None
+    given_back: list[int] = []
+    monkeypatch.setattr(
+        transformers, "page_out", lambda parts: given_back.extend(one.data_ptr() for one in parts)
+    )
     wide = TransformersTarget(loaded.model, compile=True)
+    assert not given_back
     narrow = TransformersTarget(loaded.model, compile=True, gguf=loaded.gguf)
     assert wide.is_compiled and narrow.is_compiled
     found: Any = loaded.gguf.blocks(make=False)
+    weights = dict(loaded.model.named_parameters(remove_duplicate=False))
+    assert given_back and set(given_back) == {weights[name].data_ptr() for name in found}
     assert {blocks.kind for blocks in found.values()} == {"nibbles", "bytes"}
     for length in (1, 9, 40):
         context = tuple(range(2, 2 + length))
