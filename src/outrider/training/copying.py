@@ -163,6 +163,9 @@ class CopyingHeads:
         finally:
             for hook in hooks:
                 hook.remove()
+        if found.attentions is None:
+            kind = self._draft.config.model_type
+            raise OptionError(f"draft models of the kind {kind} do not tell where they look")
         first = self._heads.old.queries
         self._attention = tuple(one[:, first:].float() for one in found.attentions[-2:])
         return _Seen(*inputs, *self._tap.states())
@@ -188,8 +191,9 @@ class CopyingHeads:
         looks = looks + _surprise(attention[rows, :, places, asked.sources[rows, places]])
         looks = looks + _UNMATCHED * _surprise(attention[alone, :, there, 0])
         logits = self._teacher.shaping(self._teacher.logits(seen.normed[asked.counts]))
-        said = functional.cross_entropy(logits.float(), asked.following[asked.counts])
-        return said + _LOOKING * looks
+        wanted = asked.following[asked.counts]
+        said = functional.cross_entropy(logits.float(), wanted, reduction="sum")
+        return said / max(1, len(wanted)) + _LOOKING * looks
 
     @torch.no_grad()
     def _pass_on(self) -> None:

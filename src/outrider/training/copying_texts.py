@@ -11,11 +11,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from outrider.training.base import Batch, Sample, batch_of
+from outrider.training.corpus import cut
 from outrider.training.recurrence import NOWHERE, continuations, patchwork
 from outrider.training.teacher import Teacher
 
 _MADE_UP = 400  # tokens of a made-up text
-_LONGEST = 512  # tokens of a real one; what is behind them is left out
+_LONGEST = 512  # tokens of a real one
 _TOKENS = 1600  # of a batch
 
 
@@ -75,8 +76,7 @@ class CopyingTexts:
         """Return some of the samples."""
         found: list[Sample] = []
         while not found or sum(len(one.ids) for one in found) < _TOKENS:
-            one = self._random.choice(self._samples)
-            found.append(Sample(one.ids[:_LONGEST], min(one.prompt_tokens, _LONGEST)))
+            found.append(cut(self._random.choice(self._samples), _LONGEST))
         batch, sources = self._batch(found)
         return self._asked(batch, sources, functional.pad(batch.counts[:, 1:], (0, 1)))
 
