@@ -111,16 +111,11 @@ class CopyingHeads:
 
     def learn(self, say: Callable[[str], None] = lambda _: None) -> None:
         """Give the heads what they copy with; nothing else in the model changes."""
-        usual = self._draft.config._attn_implementation
         self._draft.set_attn_implementation("eager")  # others do not tell where they look
-        try:
-            self._train(_EARLY_STEPS, _EARLY_RATE, self._looking_back, say)
-            self._pass_on()
-            self._compare_and_say()
-            self._train(_STEPS, _RATE, self._copying, say)
-        finally:
-            self._draft.set_attn_implementation(usual)
-            self._draft.zero_grad()
+        self._train(_EARLY_STEPS, _EARLY_RATE, self._looking_back, say)
+        self._pass_on()
+        self._compare_and_say()
+        self._train(_STEPS, _RATE, self._copying, say)
 
     def _train(
         self,

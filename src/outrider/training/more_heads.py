@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +13,7 @@ from transformers import PreTrainedModel
 from outrider.checkpoints.base import Checkpoint
 from outrider.errors import OptionError
 from outrider.heads.config import DraftConfig
-from outrider.heads.draft import describe_draft, own_shapes, transformers_config
+from outrider.heads.draft import own_shapes, transformers_config
 from outrider.targets.features import decoder_layers
 
 _SPREAD = 0.02
@@ -68,18 +67,16 @@ def with_more_heads(draft: Checkpoint, least: int, seed: int) -> Checkpoint:
 
 def _described(config: DraftConfig, heads: Heads) -> DraftConfig | None:
     """Return the configuration of a draft model with such heads, None if there is no such model."""
-    architecture = deepcopy(dict(config.architecture))
-    architecture["num_attention_heads"] = heads.queries
-    architecture["num_key_value_heads"] = heads.keys
-    architecture["head_dim"] = heads.size
+    sizes = {"num_attention_heads": heads.queries, "num_key_value_heads": heads.keys}
+    architecture = dict(config.architecture) | sizes | {"head_dim": heads.size}
+    wider = replace(config, architecture=architecture)
     try:
-        wider = replace(config, architecture=architecture)
         shapes = own_shapes(wider)
     except OptionError:
         return None
     found = [shape for name, shape in shapes.items() if name.endswith(".q_proj.weight")]
     is_so = found and all(shape[0] == heads.rows("q_proj") for shape in found)
-    return describe_draft(transformers_config(wider), config.draft_vocab_size) if is_so else None
+    return wider if is_so else None
 
 
 def _widened(name: str, part: Tensor, old: Heads, new: Heads, random: torch.Generator) -> Tensor:
