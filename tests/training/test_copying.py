@@ -14,9 +14,10 @@ from outrider.errors import OptionError
 from outrider.targets.features import base_model
 from outrider.training import copying, copying_texts
 from outrider.training.base import Sample
-from outrider.training.copying import with_copying_heads
+from outrider.training.copying import CopyingHeads, with_copying_heads
 from outrider.training.copying_texts import CopyingTexts
 from outrider.training.draft import depth_cut, to_be_trained
+from outrider.training.more_heads import Heads, with_more_heads
 from outrider.training.recurrence import NOWHERE
 from outrider.training.teacher import Teacher
 from support.tiny import random_ids, tiny_model
@@ -92,6 +93,28 @@ def test_all_but_the_new_heads_stays_as_it_was(monkeypatch: pytest.MonkeyPatch) 
     for name, part in found[0].tensors.items():
         assert torch.equal(part, found[1].tensors[name])
         assert not part.requires_grad
+
+
+def test_a_long_prompt_leaves_something_to_be_learnt_of_its_answer() -> None:
+    model = target()
+    long = [Sample(random_ids(900, 1, WORDS), 880)]
+    asked = CopyingTexts(long, Teacher(model, ()), WORDS, seed=3).real()
+    assert asked.batch.ids.shape[1] <= 512
+    assert (asked.counts.sum(dim=1) == 20).all()
+
+
+def test_a_model_that_does_not_tell_where_it_looks_is_refused() -> None:
+    model = target()
+    teacher = Teacher(model, ())
+    wider = with_more_heads(depth_cut(model, [0, 1]), 2, seed=0)
+    texts = CopyingTexts(samples(), teacher, WORDS, seed=0)
+    draft = to_be_trained(wider, model)
+    heads = CopyingHeads(draft, Heads(4, 2, 32), teacher, texts, autocast=False)
+    silent: Any = base_model(draft)
+    shown = silent.forward
+    silent.forward = lambda **given: shown(**(given | {"output_attentions": False}))
+    with pytest.raises(OptionError, match="of the kind llama do not tell where they look"):
+        heads.learn()
 
 
 def test_a_draft_model_of_one_layer_is_refused() -> None:
