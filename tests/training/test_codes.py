@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from outrider.training.codes import quiet_directions, shared_code
+from outrider.training.copying.codes import norm_slope, quiet_directions, shared_code, spoken_code
 
 
 def drawn(rows: int, width: int, seed: int) -> torch.Tensor:
@@ -33,3 +33,20 @@ def test_quiet_directions_are_those_in_which_states_differ_least() -> None:
     found = quiet_directions(states, 2)
     torch.testing.assert_close(found @ found.T, torch.eye(2))
     torch.testing.assert_close((found @ turned[[3, 1]].T).abs(), torch.eye(2), atol=0.02, rtol=0.0)
+
+
+def test_a_token_is_said_through_far_fewer_numbers_than_there_are_tokens() -> None:
+    tokens = drawn(300, 32, 0) * torch.linspace(0.7, 1.3, 300)[:, None]
+    rows, states = tokens @ drawn(32, 80, 1), tokens @ drawn(32, 70, 2)
+    code, answer = spoken_code(states, rows, 16)
+    assert code.shape == (16, 70) and answer.shape == (80, 16)
+    said = (states @ code.T @ answer.T @ rows.T).argmax(dim=-1)
+    assert (said == torch.arange(300)).float().mean() > 0.95
+    again = spoken_code(states, rows, 16)
+    assert torch.equal(code, again[0]) and torch.equal(answer, again[1])
+
+
+def test_the_slope_of_a_norm_is_its_weight() -> None:
+    states, weight = drawn(50, 6, 0) * 7.0, drawn(1, 6, 1)
+    normed = states / states.pow(2).mean(dim=-1, keepdim=True).sqrt() * weight
+    torch.testing.assert_close(norm_slope(states, normed), weight[0])

@@ -17,8 +17,8 @@ from outrider import Decoder
 from outrider.errors import LoadError, OptionError
 from outrider.heads.eagle import EagleHead
 from outrider.heads.medusa import MedusaHeads
-from outrider.training import copying, copying_texts
 from outrider.training.base import Sample
+from outrider.training.copying import draft, eagle, texts
 from outrider.training.course import DRAFTER, Graduate, train
 from outrider.training.lessons import build_lesson
 from outrider.training.pace import Report
@@ -152,24 +152,31 @@ def test_a_draft_model_says_and_goes_on_saying_the_ids_it_was_taught(
     assert f"| token ids drafted | 20 of {VOCAB} |" in card
     assert "| of the tokens held out, among them |" in card
     assert {one.dtype for name, one in written.items() if name != "token_ids"} == {torch.bfloat16}
-    # A smaller vocabulary changes nothing, a larger one gets what is said most of the rest.
-    for size in (10, 30):
+    # A larger vocabulary gets what is said most of the rest, a smaller one keeps what is said most.
+    known = set(written["token_ids"].tolist())
+    for size in (None, 10, 30):
         recipe = recipe_of(
             "draft", prompts, draft_vocabulary=size, start=str(first.folder), questions=0
         )
         second = weights(train(decoder, recipe, options, tmp_path / str(size)))
         ids = set(second["token_ids"].tolist())
-        assert len(ids) == max(20, size) and ids >= set(written["token_ids"].tolist())
+        assert len(ids) == (size or 20) and (ids >= known or ids <= known)
         assert not torch.equal(second["model.norm.weight"], written["model.norm.weight"])
 
 
+@pytest.mark.parametrize(("kind", "module"), [("draft", draft), ("eagle", eagle)])
 def test_a_run_that_is_resumed_does_not_learn_to_copy_again(
-    decoder: Decoder, prompts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    decoder: Decoder,
+    prompts: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: Any,
+    module: Any,
 ) -> None:
-    monkeypatch.setattr(copying, "_STEPS", 2)
-    monkeypatch.setattr(copying_texts, "_MADE_UP", 60)
-    monkeypatch.setattr(copying_texts, "_TOKENS", 300)
-    recipe, options = recipe_of("draft", prompts, copying=True, questions=0), options_of(epochs=2)
+    monkeypatch.setattr(module, "_STEPS", 2)
+    monkeypatch.setattr(texts, "_MADE_UP", 60)
+    monkeypatch.setattr(texts, "_TOKENS", 300)
+    recipe, options = recipe_of(kind, prompts, copying=True, questions=0), options_of(epochs=2)
     whole = weights(train(decoder, recipe, options, tmp_path / "whole"))
 
     def stop(report: Report) -> None:
@@ -186,7 +193,8 @@ def test_a_run_that_is_resumed_does_not_learn_to_copy_again(
     parts = weights(run)
     assert parts.keys() == whole.keys()
     assert all(torch.equal(part, whole[name]) for name, part in parts.items())
-    assert len(whole["model.layers.0.self_attn.q_proj.weight"]) > 32
+    name = next(name for name in whole if name.endswith("layers.0.self_attn.q_proj.weight"))
+    assert len(whole[name]) > 32
 
 
 def test_a_head_that_gets_more_words_says_of_the_others_what_it_said(
@@ -198,7 +206,7 @@ def test_a_head_that_gets_more_words_says_of_the_others_what_it_said(
     )
     samples = [Sample(tuple(range(VOCAB)))]
     heads = []
-    for size in (20, 30, VOCAB):
+    for size in (None, 30, VOCAB):
         recipe = recipe_of("eagle", prompts, draft_vocabulary=size, start=str(first.folder))
         module = build_lesson(recipe, model, samples, (), 0, ExitStack()).module
         assert isinstance(module, EagleHead)
@@ -215,6 +223,25 @@ def test_a_head_that_gets_more_words_says_of_the_others_what_it_said(
         own: Any = model.get_output_embeddings()  # type: ignore[no-untyped-call]
         wanted = hidden @ own.weight[new]
         torch.testing.assert_close(head.logits(hidden)[:, ids.tolist().index(new)], wanted)
+
+
+def test_a_head_that_keeps_fewer_words_says_of_those_what_it_said(
+    decoder: Decoder, prompts: Path, tmp_path: Path
+) -> None:
+    options, model = options_of(epochs=1), decoder.loaded.model
+    whole = train(decoder, recipe_of("eagle", prompts, questions=0), options, tmp_path)
+    samples = [Sample((3, *range(20, 30), *range(20, 30)))]
+    hidden = torch.randn(5, model.config.hidden_size)
+    said = []
+    for size in (None, 11):
+        recipe = recipe_of("eagle", prompts, draft_vocabulary=size, start=str(whole.folder))
+        module = build_lesson(recipe, model, samples, (5,), 0, ExitStack()).module
+        assert isinstance(module, EagleHead)
+        said.append((module.target_ids, module.logits(hidden)))
+    (every, before), (few, after) = said
+    assert every is None and few is not None
+    assert few.tolist() == [5, *range(20, 30)]
+    torch.testing.assert_close(after, before[:, few])
 
 
 def test_a_draft_model_does_not_begin_with_a_head(
@@ -288,14 +315,16 @@ def test_a_folder_with_a_run_is_not_trained_in_by_chance(
         ({"data": ()}, "no data is named"),
         ({"version": 1, "loss": "forward-kl"}, "EAGLE-1 has a loss of its own"),
         ({"version": 1, "closeness": 1.0}, "an aim of EAGLE-3 heads only"),
-        ({"copying": True}, "copying heads are given to draft models only"),
+        ({"version": 1, "copying": True}, "given to EAGLE-3 heads and draft models only"),
+        ({"kind": "medusa", "copying": True}, "given to EAGLE-3 heads and draft models only"),
         ({"closeness": -1.0}, "closeness is -1.0"),
         ({"texts": True, "data": ("self",)}, "texts are read from files"),
     ],
 )
 def test_a_recipe_that_cannot_be_is_refused(choices: dict[str, Any], message: str) -> None:
+    known: dict[str, Any] = {"kind": "eagle", "prompts": Path("x")}
     with pytest.raises(OptionError, match=message):
-        recipe_of("eagle", Path("x"), **choices)
+        recipe_of(**(known | choices))
 
 
 def test_a_draft_model_needs_fewer_layers_than_its_target(

@@ -10,8 +10,9 @@ import torch
 from outrider.checkpoints.tensors import require_tensors
 from outrider.errors import OptionError
 from outrider.heads.config import DraftConfig
+from outrider.training.copying.more_heads import Heads, with_more_heads
+from outrider.training.copying.new_heads import NewHeads, slow_places
 from outrider.training.draft import depth_cut, to_be_trained
-from outrider.training.more_heads import Heads, NewHeads, with_more_heads
 from support.tiny import random_ids, tiny_model
 
 GROUPED: dict[str, Any] = {"num_attention_heads": 4, "num_key_value_heads": 2}
@@ -66,7 +67,7 @@ def test_only_the_new_heads_of_the_named_layers_learn() -> None:
     wider = with_more_heads(depth_cut(model, [0, 1, 2]), 2, seed=0)
     draft: Any = to_be_trained(wider, model)
     before = {name: one.detach().clone() for name, one in draft.named_parameters()}
-    heads = NewHeads(draft, Heads(4, 2, 8), (1, 2))
+    heads = NewHeads(draft, {1: draft.model.layers[1], 2: draft.model.layers[2]}, Heads(4, 2, 8))
     optimizer = torch.optim.AdamW(heads.parameters, lr=0.01, weight_decay=0.0)
     for _ in range(3):
         draft.zero_grad()
@@ -86,10 +87,19 @@ def test_only_the_new_heads_of_the_named_layers_learn() -> None:
         assert places[:, 1 if is_output else 0].min() == first
 
 
+def test_places_that_compare_from_afar_are_those_that_hardly_turn() -> None:
+    turning = torch.nn.Module()
+    turning.inv_freq = torch.tensor([1.0, 0.1, 0.01, 1e-4, 1e-5, 1e-6, 0.0, 0.0])
+    assert slow_places(turning, 16) == [3, 11, 4, 12, 5, 13, 6, 14, 7, 15]
+    turning.inv_freq = torch.tensor([1.0, 0.5, 0.2, 0.1])
+    assert slow_places(turning, 8) == [3, 7]
+    assert slow_places(None, 4) == [0, 1, 2, 3]
+
+
 def test_what_is_put_into_new_heads_is_in_the_model() -> None:
     model = tiny_model(dtype=torch.float32, hidden_size=24, **GROUPED)
     draft: Any = to_be_trained(with_more_heads(depth_cut(model, [0, 1]), 2, seed=0), model)
-    heads = NewHeads(draft, Heads(4, 2, 8), (1,))
+    heads = NewHeads(draft, {1: draft.model.layers[1]}, Heads(4, 2, 8))
     rows = torch.randn(3, 24)
     heads.put(1, "q_proj", rows, places=[1, 4, 7])
     written = draft.model.layers[1].self_attn.q_proj.weight

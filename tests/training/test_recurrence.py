@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from outrider.training.recurrence import NOWHERE, continuations, patchwork
+from outrider.training.copying.recurrence import NOWHERE, continuations, patchwork
 
 
 def test_a_text_goes_on_behind_the_longest_piece_that_was_written_before() -> None:

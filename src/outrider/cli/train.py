@@ -42,7 +42,7 @@ def train(
     version: own.VersionOption = 3,
     steps: own.StepsOption = 4,
     closeness: own.ClosenessOption = 0.0,
-    draft_vocabulary: own.DraftVocabularyOption = 8192,
+    draft_vocabulary: own.DraftVocabularyOption = None,
     heads: own.HeadsOption = 4,
     blocks: own.BlocksOption = 1,
     layers: own.LayersOption = 3,

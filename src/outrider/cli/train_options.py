@@ -52,7 +52,12 @@ ClosenessOption = Annotated[
     ),
 ]
 DraftVocabularyOption = Annotated[
-    int, typer.Option(metavar="N", help="Token ids that are drafted: the most frequent.")
+    int | None,
+    typer.Option(
+        metavar="N",
+        help="Token ids that are drafted: the most frequent. As many as before with --from, or "
+        "else 8192.",
+    ),
 ]
 HeadsOption = Annotated[int, typer.Option(metavar="N", help="Medusa heads.")]
 BlocksOption = Annotated[
@@ -63,7 +68,7 @@ CopyingOption = Annotated[
     bool,
     typer.Option(
         "--copying",
-        help="First give a draft model attention heads that copy what recurs in a text.",
+        help="First give it attention heads that copy what recurs in a text (eagle, draft).",
     ),
 ]
 EpochsOption = Annotated[

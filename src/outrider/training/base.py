@@ -6,7 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from outrider.checkpoints.base import Checkpoint
 
@@ -76,8 +78,6 @@ class Lesson(ABC):
 
 def batch_of(samples: Sequence[Sample], device: str = "cpu") -> Batch:
     """Lay out samples side by side, each padded to the longest."""
-    import torch
-
     width = max(len(sample.ids) for sample in samples)
     ids = torch.zeros(len(samples), width, dtype=torch.long)
     real = torch.zeros(len(samples), width, dtype=torch.bool)
@@ -88,3 +88,8 @@ def batch_of(samples: Sequence[Sample], device: str = "cpu") -> Batch:
         real[row, :size] = True
         counts[row, sample.prompt_tokens : size] = True
     return Batch(ids.to(device), real.to(device), counts.to(device))
+
+
+def shifted(rows: Tensor, by: int) -> Tensor:
+    """Return rows [B, T] moved to the left, filled up with zeros."""
+    return functional.pad(rows[:, by:], (0, min(by, rows.shape[1])))

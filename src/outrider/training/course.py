@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +37,7 @@ from outrider.training.vocabulary import coverage
 RUN, DRAFTER = "run", "drafter"
 """Folders of a run: what it needs to go on, and what comes out of it."""
 COPYING = "copying"
-"""In `RUN`: a draft model as it was when it had learnt to copy, and nothing else yet."""
+"""In `RUN`: the drafter as it was when it had learnt to copy, and nothing else yet."""
 
 _MOST_NODES = 32  # of the trees a drafter is measured with
 
@@ -87,7 +86,7 @@ def train(
     with ExitStack() as files:
         always = decoder.eos_token_ids
         run = folder / RUN
-        prepare = partial(_prepared, recipe, options, target.model, corpus, run, say)
+        prepare = _Preparation(recipe, options, target.model, corpus, run, say)
         lesson = build_lesson(recipe, target.model, samples, always, options.seed, files, prepare)
         trainer = Trainer(lesson, corpus, options, run, held_out=held_out, progress=progress)
         outcome = trainer.run(resume=resume)
@@ -112,32 +111,33 @@ def train(
     return Graduate(folder / DRAFTER, spec, outcome, found)
 
 
-def _prepared(
-    recipe: Recipe,
-    options: TrainOptions,
-    model: PreTrainedModel,
-    corpus: Corpus,
-    run: Path,
-    say: Say,
-    draft: Checkpoint,
-    teacher: Teacher,
-) -> Checkpoint:
-    """Return a draft model as it begins to learn; what took a while is kept for a resumed run."""
-    if not recipe.copying:
-        return draft
-    kept = run / COPYING
-    if not kept.exists():
-        found = with_copying_heads(
-            draft,
-            model,
-            teacher,
-            corpus.learnt,
-            seed=options.seed,
-            autocast=options.autocast,
-            say=say,
-        )
-        write_checkpoint(found, "native", kept, model.config)
-    return load_head(str(kept), "draft", model.config)
+@dataclass(frozen=True, slots=True)
+class _Preparation:
+    """Makes drafters ready to learn; what took a while is kept for a resumed run."""
+
+    recipe: Recipe
+    options: TrainOptions
+    model: PreTrainedModel
+    corpus: Corpus
+    run: Path
+    say: Say
+
+    def __call__(self, drafter: Checkpoint, teacher: Teacher) -> Checkpoint:
+        if not self.recipe.copying:
+            return drafter
+        kept = self.run / COPYING
+        if not kept.exists():
+            found = with_copying_heads(
+                drafter,
+                self.model,
+                teacher,
+                self.corpus.learnt,
+                seed=self.options.seed,
+                autocast=self.options.autocast,
+                say=self.say,
+            )
+            write_checkpoint(found, "native", kept, self.model.config)
+        return load_head(str(kept), drafter.kind, self.model.config)
 
 
 def _write(lesson: Lesson, decoder: Decoder, model: PreTrainedModel, folder: Path) -> str:

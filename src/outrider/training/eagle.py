@@ -15,7 +15,7 @@ from torch.nn import functional
 from outrider.checkpoints.base import Checkpoint
 from outrider.errors import OptionError
 from outrider.heads.eagle import EagleHead
-from outrider.training.base import Batch, Lesson, Marks
+from outrider.training.base import Batch, Lesson, Marks, shifted
 from outrider.training.losses import acceptance, find_grading
 from outrider.training.teacher import Answers, Lecture, Teacher
 from outrider.training.unroll import UnrolledAttention
@@ -66,7 +66,7 @@ class Eagle3Lesson(Lesson):
         losses, alphas, matches = [], [], []
         weights = [_FADING**step for step in range(self._steps)]
         for step in range(self._steps):
-            tokens = _shifted(batch.ids, step + 1).flatten()
+            tokens = shifted(batch.ids, step + 1).flatten()
             embeddings = self._head.embed(tokens, self._embed).to(dtype)
             output = self._head(embeddings, hidden, places + step, attention)
             hidden = output.state
@@ -103,14 +103,14 @@ class _Exam:
     def __init__(self, teacher: Teacher, lecture: Lecture, batch: Batch) -> None:
         self._counts = batch.counts
         self.normed = lecture.normed.flatten(0, 1)
-        asked = _shifted(batch.counts, 1).flatten().nonzero().flatten()
+        asked = shifted(batch.counts, 1).flatten().nonzero().flatten()
         self._answers = teacher.answers(self.normed[asked], lecture.verdicts_at(asked))
         self._place = torch.zeros(batch.counts.numel(), dtype=torch.long, device=asked.device)
         self._place[asked] = torch.arange(len(asked), device=asked.device)
 
     def of_step(self, step: int) -> tuple[Tensor, Answers]:
         """Return the rows [R] that guess a token which counts, and what the target says there."""
-        asked = _shifted(self._counts, step + 2).flatten().nonzero().flatten()
+        asked = shifted(self._counts, step + 2).flatten().nonzero().flatten()
         return asked, self._answers.rows(self._place[asked + step + 1])
 
 
@@ -137,9 +137,9 @@ class Eagle1Lesson(Lesson):
             noise = torch.rand_like(features) - 0.5
             features = features + noise * (self._NOISE * 512 / length)
         places = torch.arange(length, device=batch.ids.device).repeat(size)
-        embeddings = self._head.embed(_shifted(batch.ids, 1).flatten(), self._embed).to(dtype)
+        embeddings = self._head.embed(shifted(batch.ids, 1).flatten(), self._embed).to(dtype)
         output = self._head(embeddings, features, places, UnrolledAttention(size, length))
-        rows = _shifted(batch.counts, 2).flatten().nonzero().flatten()
+        rows = shifted(batch.counts, 2).flatten().nonzero().flatten()
         if not len(rows):
             return Marks(output.output.sum() * 0, (0.0,), (0.0,))
         wanted = lecture.normed.flatten(0, 1)[rows + 1].to(dtype)
@@ -156,8 +156,3 @@ class Eagle1Lesson(Lesson):
     def finished(self) -> Checkpoint:
         tensors = {name: part.detach().cpu() for name, part in self._head.state_dict().items()}
         return Checkpoint(config=self._head.config, tensors=tensors)
-
-
-def _shifted(rows: Tensor, by: int) -> Tensor:
-    """Return rows [B, T] moved to the left, filled up with zeros."""
-    return functional.pad(rows[:, by:], (0, min(by, rows.shape[1])))

@@ -18,8 +18,13 @@ from outrider.training.vocabulary import DraftVocabulary
 _SPREAD = 0.02
 
 
-def default_eagle_config(model: PreTrainedModel, draft_vocab_size: int) -> EagleConfig:
-    """Return the configuration of an EAGLE-3 head that is shaped like one layer of the target."""
+def default_eagle_config(
+    model: PreTrainedModel, draft_vocab_size: int | None = None
+) -> EagleConfig:
+    """Return the configuration of an EAGLE-3 head that is shaped like one layer of the target.
+
+    It drafts all ids where it is not said how many.
+    """
     config = model.config.get_text_config(decoder=True)
     heads = config.num_attention_heads
     depth = config.num_hidden_layers
@@ -32,7 +37,7 @@ def default_eagle_config(model: PreTrainedModel, draft_vocab_size: int) -> Eagle
         num_key_value_heads=getattr(config, "num_key_value_heads", None) or heads,
         head_dim=getattr(config, "head_dim", None) or config.hidden_size // heads,
         vocab_size=config.vocab_size,
-        draft_vocab_size=draft_vocab_size,
+        draft_vocab_size=draft_vocab_size or config.vocab_size,
         max_position_embeddings=config.max_position_embeddings,
         feature_layers=(2, depth // 2, depth - 3),
         owns_embeddings=False,
@@ -81,29 +86,34 @@ def _take_over(head: EagleHead, model: PreTrainedModel) -> None:
 
 
 @torch.no_grad()
-def widened(head: EagleHead, model: PreTrainedModel, words: DraftVocabulary) -> EagleHead:
-    """Return a head that drafts the ids of `words`, those it drafted so far among them.
+def redrafted(head: EagleHead, model: PreTrainedModel, words: DraftVocabulary) -> EagleHead:
+    """Return a head that drafts the ids of `words` instead.
 
-    Of a new id it has the target's own row, where it is as wide, else a random one.
+    Of an id that it did not draft so far it has the target's own row, where it is as wide, else a
+    random one.
     """
-    assert head.lm_head is not None and head.target_ids is not None
-    wider = EagleHead(replace(head.config, draft_vocab_size=len(words.ids))).float()
-    assert wider.lm_head is not None
-    rows = wider.lm_head.weight.normal_(0.0, _SPREAD)
+    assert head.lm_head is not None
+    config = replace(head.config, draft_vocab_size=len(words.ids))
+    other = EagleHead(config).float()
+    assert other.lm_head is not None
+    rows = other.lm_head.weight.normal_(0.0, _SPREAD)
     get_output: Any = model.get_output_embeddings  # untyped there
     if head.config.hidden_size == head.config.target_hidden_size:
         rows.copy_(get_output().weight[words.ids])
-    rows[torch.searchsorted(words.ids, head.target_ids)] = head.lm_head.weight.float()
-    known = {"lm_head.weight": rows, "d2t": words.d2t, "t2d": words.t2d}
-    state = {name: known.get(name, part) for name, part in head.state_dict().items()}
-    wider.load_state_dict({name: state[name] for name in wider.state_dict()})
-    return wider
+    known = head.target_ids
+    known = torch.arange(head.config.vocab_size) if known is None else known
+    kept = torch.isin(words.ids, known)
+    rows[kept] = head.lm_head.weight[torch.searchsorted(known, words.ids[kept])].float()
+    own = {"lm_head.weight": rows, "d2t": words.d2t, "t2d": words.t2d}
+    state = {name: own.get(name, part) for name, part in (head.state_dict() | own).items()}
+    other.load_state_dict({name: state[name] for name in other.state_dict()})
+    return other
 
 
 def eagle_1_config(model: PreTrainedModel) -> EagleConfig:
     """Return the configuration of an EAGLE-1 head that is shaped like one layer of the target."""
     return replace(
-        default_eagle_config(model, model.config.get_text_config(decoder=True).vocab_size),
+        default_eagle_config(model),
         version=1,
         feature_layers=(NORMED,),
         owns_head=False,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -29,7 +29,7 @@ from outrider.training.initial import (
     default_eagle_config,
     eagle_1_config,
     initial_eagle_head,
-    widened,
+    redrafted,
 )
 from outrider.training.medusa import MedusaLesson
 from outrider.training.recipe import Recipe
@@ -37,8 +37,9 @@ from outrider.training.teacher import Teacher
 from outrider.training.vocabulary import DraftVocabulary, draft_vocabulary
 
 Prepare: TypeAlias = Callable[[Checkpoint, Teacher], Checkpoint]
-"""What is done to a draft model before it learns from a teacher."""
-Choose: TypeAlias = Callable[[Tensor | None], DraftVocabulary | None]
+"""What is done to a drafter before it learns from a teacher."""
+
+_FEW = 8192  # token ids that a new drafter drafts
 
 
 def build_lesson(
@@ -58,21 +59,50 @@ def build_lesson(
     if not all(weight.is_floating_point() for weight in model.state_dict().values()):
         raise OptionError("the target's weights are quantised; train for the model they come from")
     model.requires_grad_(False)
-    vocab = model.config.get_text_config(decoder=True).vocab_size
-    size = min(recipe.draft_vocabulary, vocab)
-
-    def choose(known: Tensor | None) -> DraftVocabulary | None:
-        """Choose the ids to be drafted, those that are `known` first; None if they are all."""
-        first = [*always, *([] if known is None else known.tolist())]
-        return None if size == vocab else draft_vocabulary(samples, size, vocab, first)
-
+    words = _Words(samples, model, recipe.draft_vocabulary, always)
     if recipe.kind == "eagle":
-        return _eagle(recipe, model, choose, size, seed, files)
+        return _eagle(recipe, model, words, seed, files, prepare)
     if recipe.kind == "draft":
-        return _draft(recipe, model, choose, size, files, prepare)
+        return _draft(recipe, model, words, files, prepare)
     # Medusa heads say all token ids, and are taught the most frequent.
-    teacher = _teacher(recipe, model, (), _ids(choose(None), model), files)
+    teacher = _teacher(recipe, model, (), _ids(words.first(), model), files)
     return MedusaLesson(_medusa(recipe, model), teacher, loss=recipe.loss)
+
+
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """Chooses the token ids that are drafted; those of `always` are among them."""
+
+    samples: Sequence[Sample]
+    model: PreTrainedModel
+    wanted: int | None
+    always: Sequence[int]
+
+    def first(self) -> DraftVocabulary | None:
+        """Return the ids of a new drafter; None if they are all."""
+        return self._chosen(_FEW if self.wanted is None else self.wanted)
+
+    def instead(self, known: Tensor | None) -> DraftVocabulary | None:
+        """Return the ids of a drafter that drafts those that are `known`, None if they stay.
+
+        Where there are to be more, these are among them.
+        """
+        size = self._vocab if known is None else len(known)
+        wanted = size if self.wanted is None else min(self.wanted, self._vocab)
+        if wanted == size:
+            return None
+        kept = [] if known is None or wanted < size else known.tolist()
+        return self._chosen(wanted, kept) or DraftVocabulary.whole(self._vocab)
+
+    def _chosen(self, size: int, kept: Sequence[int] = ()) -> DraftVocabulary | None:
+        if size >= self._vocab:
+            return None
+        return draft_vocabulary(self.samples, size, self._vocab, [*self.always, *kept])
+
+    @property
+    def _vocab(self) -> int:
+        size: int = self.model.config.get_text_config(decoder=True).vocab_size
+        return size
 
 
 def _ids(words: DraftVocabulary | None, model: PreTrainedModel) -> Tensor | None:
@@ -82,33 +112,42 @@ def _ids(words: DraftVocabulary | None, model: PreTrainedModel) -> Tensor | None
 def _eagle(
     recipe: Recipe,
     model: PreTrainedModel,
-    choose: Choose,
-    size: int,
+    words: _Words,
     seed: int,
     files: ExitStack,
+    prepare: Prepare,
 ) -> Lesson:
-    if recipe.start is not None:
-        found = load_head(recipe.start, "eagle", model.config)
-        assert isinstance(found.config, EagleConfig)
-        head = EagleHead.load(found.config, found.tensors).float()
-        known = head.target_ids
-        if known is not None and len(known) < size:
-            head = widened(head, model, choose(known) or DraftVocabulary.whole(size))
-    elif recipe.version == 1:
-        head = initial_eagle_head(eagle_1_config(model), model, {}, seed)
-    else:
-        words = choose(None)
-        maps = {} if words is None else {"d2t": words.d2t, "t2d": words.t2d}
-        head = initial_eagle_head(default_eagle_config(model, size), model, maps, seed)
-    head.to(model.device)
+    head = _eagle_head(recipe, model, words, seed).to(model.device)
     layers = head.config.feature_layers
     assert layers is not None
     if head.config.version == 1:
         return Eagle1Lesson(head, _teacher(recipe, model, layers, None, files))
     teacher = _teacher(recipe, model, layers, head.target_ids, files)
+    prepared = prepare(Checkpoint(config=head.config, tensors=head.state_dict()), teacher)
+    assert isinstance(prepared.config, EagleConfig)
     return Eagle3Lesson(
-        head, teacher, steps=recipe.steps, loss=recipe.loss, closeness=recipe.closeness
+        EagleHead.load(prepared.config, prepared.tensors).float().to(model.device),
+        teacher,
+        steps=recipe.steps,
+        loss=recipe.loss,
+        closeness=recipe.closeness,
     )
+
+
+def _eagle_head(recipe: Recipe, model: PreTrainedModel, words: _Words, seed: int) -> EagleHead:
+    """Return a head that was trained before, or a new one, in float32."""
+    if recipe.start is not None:
+        found = load_head(recipe.start, "eagle", model.config)
+        assert isinstance(found.config, EagleConfig)
+        head = EagleHead.load(found.config, found.tensors).float()
+        others = words.instead(head.target_ids) if head.config.version == 3 else None
+        return head if others is None else redrafted(head, model, others)
+    if recipe.version == 1:
+        return initial_eagle_head(eagle_1_config(model), model, {}, seed)
+    chosen = words.first()
+    maps = {} if chosen is None else {"d2t": chosen.d2t, "t2d": chosen.t2d}
+    size = None if chosen is None else len(chosen.ids)
+    return initial_eagle_head(default_eagle_config(model, size), model, maps, seed)
 
 
 def _medusa(recipe: Recipe, model: PreTrainedModel) -> MedusaHeads:
@@ -141,12 +180,7 @@ def _medusa(recipe: Recipe, model: PreTrainedModel) -> MedusaHeads:
 
 
 def _draft(
-    recipe: Recipe,
-    model: PreTrainedModel,
-    choose: Choose,
-    size: int,
-    files: ExitStack,
-    prepare: Prepare,
+    recipe: Recipe, model: PreTrainedModel, words: _Words, files: ExitStack, prepare: Prepare
 ) -> Lesson:
     """Return the lesson of a draft model that was trained before, or is a cut of the target.
 
@@ -155,11 +189,12 @@ def _draft(
     if recipe.start is not None:
         draft = load_head(recipe.start, "draft", model.config)
         ids = draft.tensors.get(TOKEN_IDS)
-        if ids is not None and len(ids) < size:
-            ids = _ids(choose(ids), model)
+        others = words.instead(ids)
+        if others is not None:
+            ids = None if bool(others.t2d.all()) else others.ids
         ids = None if ids is None else ids.to(model.device)
     else:
-        ids = _ids(choose(None), model)
+        ids = _ids(words.first(), model)
         depth, count = len(decoder_layers(model)), recipe.layers
         if count >= depth:
             raise OptionError(f"layers is {count}; the target has {depth}, and a draft fewer")

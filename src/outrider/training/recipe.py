@@ -40,8 +40,11 @@ class Recipe:
     """Tokens an EAGLE-3 head drafts in training."""
     closeness: float = 0.0
     """Weight of the target's own states as what an EAGLE-3 head aims at; for little data."""
-    draft_vocabulary: int = 8192
-    """Token ids that are drafted, or taught, the most frequent ones."""
+    draft_vocabulary: int | None = None
+    """Token ids that are drafted, or taught, the most frequent ones.
+
+    None: as many as the drafter that is begun with, or else 8192.
+    """
     heads: int = 4
     """Of Medusa."""
     blocks: int = 1
@@ -49,7 +52,7 @@ class Recipe:
     layers: int = 3
     """Of a draft model."""
     copying: bool = False
-    """Whether a draft model is given attention heads that copy, before it learns."""
+    """Whether a draft model or an EAGLE-3 head is given attention heads that copy, first of all."""
     max_tokens: int = 1024
     """Longer samples are cut."""
     batch: int = 4096
@@ -77,15 +80,16 @@ class Recipe:
             raise OptionError("closeness is an aim of EAGLE-3 heads only")
         if self.closeness < 0:
             raise OptionError(f"closeness is {self.closeness}, must be at least 0")
-        if self.copying and self.kind != "draft":
-            raise OptionError("copying heads are given to draft models only")
+        without = self.kind == "medusa" or (self.kind, self.version) == ("eagle", 1)
+        if self.copying and without:
+            raise OptionError("copying heads are given to EAGLE-3 heads and draft models only")
         if self.features_gb <= 0:
             raise OptionError(f"features_gb is {self.features_gb}, must be above 0")
         least = {"prompts": 1, "answer_tokens": 4, "steps": 1, "draft_vocabulary": 1, "heads": 1}
         least |= {"blocks": 1, "layers": 1, "max_tokens": 8, "batch": 8, "questions": 0}
         for name, value in least.items():
-            if getattr(self, name) < value:
-                raise OptionError(f"{name} is {getattr(self, name)}, must be at least {value}")
+            if (found := getattr(self, name)) is not None and found < value:
+                raise OptionError(f"{name} is {found}, must be at least {value}")
         if self.texts and (SELF in self.data or TASKS in self.data):
             raise OptionError("texts are read from files; 'self' and 'tasks' are prompts")
 

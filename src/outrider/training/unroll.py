@@ -32,16 +32,20 @@ class UnrolledAttention:
         return mixed.transpose(1, 2).flatten(2).flatten(0, 1)
 
     def _mix(self, query: Tensor, keys: list[Tensor], values: list[Tensor]) -> Tensor:
-        scores = query @ keys[0].transpose(2, 3)
-        scores = scores.masked_fill(self._mask(query), float("-inf"))
-        own = [(query * key).sum(dim=-1, keepdim=True) for key in keys[1:]]
-        exact = torch.promote_types(scores.dtype, torch.float32)
-        weights = torch.cat([scores, *own], dim=-1).softmax(dim=-1, dtype=exact).to(query.dtype)
+        weights = self._weights(query, keys).to(query.dtype)
         length = self._shape[1]
         mixed = weights[..., :length] @ values[0]
         for step, value in enumerate(values[1:]):
             mixed = mixed + weights[..., length + step, None] * value
         return mixed
+
+    def _weights(self, query: Tensor, keys: list[Tensor]) -> Tensor:
+        """Return how much each row looks at the true rows and at its own draft's, side by side."""
+        scores = query @ keys[0].transpose(2, 3)
+        scores = scores.masked_fill(self._mask(query), float("-inf"))
+        own = [(query * key).sum(dim=-1, keepdim=True) for key in keys[1:]]
+        exact = torch.promote_types(scores.dtype, torch.float32)
+        return torch.cat([scores, *own], dim=-1).softmax(dim=-1, dtype=exact)
 
     def _mask(self, like: Tensor) -> Tensor:
         if self._hidden is None:

@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from outrider.training.base import Batch, Sample, batch_of
+from outrider.training.copying.recurrence import NOWHERE, continuations, patchwork
 from outrider.training.corpus import cut
-from outrider.training.recurrence import NOWHERE, continuations, patchwork
 from outrider.training.teacher import Teacher
 
 _MADE_UP = 400  # tokens of a made-up text

@@ -1,18 +1,13 @@
-"""Attention heads that copy, given to a draft model before it is trained.
+"""How new heads of a draft model come to copy.
 
-A text says again what it said: after words that were there before comes what came then. A deep
-model has heads for that (Olsson et al. 2022, "induction heads"): some read the tokens before, and
-later ones find where the present tokens were the ones before, and say what stands there. A few
-layers do not come to it by themselves in what a draft model is trained with, so they are given it.
-The directions in which tokens are passed on are written down in closed form, as canonical
-correlations; where the heads look is learnt, on made-up texts as well, so that they copy what they
-never saw.
+Those of the last layer but one read the tokens before, and pass them on; those of the last layer
+find where the present tokens were the ones before, and say what stands there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,54 +15,23 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import PreTrainedModel
 
-from outrider.checkpoints.base import Checkpoint
 from outrider.errors import OptionError
-from outrider.heads.config import DraftConfig
-from outrider.heads.draft import own_tensors
 from outrider.targets.base import NORMED
 from outrider.targets.features import FeatureTap, base_model, decoder_layers
-from outrider.training.base import Sample
-from outrider.training.codes import quiet_directions, shared_code
-from outrider.training.copying_texts import CopyingBatch, CopyingTexts
-from outrider.training.draft import to_be_trained
-from outrider.training.more_heads import Heads, NewHeads, with_more_heads
+from outrider.training.copying.codes import norm_slope, quiet_directions, shared_code
+from outrider.training.copying.more_heads import Heads
+from outrider.training.copying.new_heads import NewHeads, slow_places
+from outrider.training.copying.practice import LOOKING, UNMATCHED, Practice, surprise
+from outrider.training.copying.texts import CopyingBatch, CopyingTexts
 from outrider.training.teacher import Teacher
 
-_OFFSETS = 2  # tokens before that are looked at, each by a head of its own
+OFFSETS = 2
+"""Tokens before that are looked at, each by a head of its own."""
+
 _EARLY_STEPS, _EARLY_RATE = 60, 5e-3
 _STEPS, _RATE = 400, 3e-3
-_WARM_UP, _COOLING = 15, 0.4  # steps; share of the steps
-_LOOKING = 0.5  # weight of where heads look, beside what the model says
-_UNMATCHED = 0.3  # weight of looking at the first token where there is nothing to copy
 _PASSED_ON, _SAID = 0.1, 0.15  # sizes at first, as shares of the states they are added to
 _SHARP = 10.0  # what the same token adds to an attention logit at first
-_SLOW, _FAR = 0.5, 512  # radians that a place which compares tokens turns in so many tokens
-
-
-def with_copying_heads(
-    draft: Checkpoint,
-    model: PreTrainedModel,
-    teacher: Teacher,
-    samples: Sequence[Sample],
-    *,
-    seed: int = 0,
-    autocast: bool = False,
-    say: Callable[[str], None] = lambda _: None,
-) -> Checkpoint:
-    """Return a draft model that has new attention heads, which copy, and is the same otherwise.
-
-    `teacher` has the output layer that it speaks with. Raises OptionError for a draft model of one
-    layer, and one that cannot have more heads.
-    """
-    assert isinstance(draft.config, DraftConfig)
-    if draft.config.num_layers < 2:
-        raise OptionError("copying takes two layers; this draft model has one")
-    wider = with_more_heads(draft, _OFFSETS, seed)
-    assert isinstance(wider.config, DraftConfig)
-    module = to_be_trained(wider, model)
-    texts = CopyingTexts(samples, teacher, wider.config.vocab_size, seed)
-    CopyingHeads(module, Heads.of(draft.config), teacher, texts, autocast=autocast).learn(say)
-    return replace(wider, tensors=dict(wider.tensors) | own_tensors(module))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,7 +50,7 @@ class _Seen:
     """What the output layer reads."""
 
 
-class CopyingHeads:
+class DraftCopying:
     """The new heads of a draft model, and how they come to copy."""
 
     def __init__(
@@ -101,8 +65,10 @@ class CopyingHeads:
         """`draft` has heads beyond the `old`, and two layers at least."""
         self._draft = draft
         self._base: Any = base_model(draft)
-        self._last = len(decoder_layers(draft)) - 1
-        self._heads = NewHeads(draft, old, (self._last - 1, self._last))
+        layers = decoder_layers(draft)
+        self._last = len(layers) - 1
+        both = {place: layers[place] for place in (self._last - 1, self._last)}
+        self._heads = NewHeads(draft, both, old)
         self._teacher = teacher
         self._texts = texts
         self._autocast = autocast
@@ -112,31 +78,10 @@ class CopyingHeads:
     def learn(self, say: Callable[[str], None] = lambda _: None) -> None:
         """Give the heads what they copy with; nothing else in the model changes."""
         self._draft.set_attn_implementation("eager")  # others do not tell where they look
-        self._train(_EARLY_STEPS, _EARLY_RATE, self._looking_back, say)
+        Practice(_EARLY_STEPS, _EARLY_RATE, self._looking_back).take(self._heads, self._texts, say)
         self._pass_on()
         self._compare_and_say()
-        self._train(_STEPS, _RATE, self._copying, say)
-
-    def _train(
-        self,
-        steps: int,
-        rate: float,
-        loss: Callable[[CopyingBatch], Tensor],
-        say: Callable[[str], None],
-    ) -> None:
-        """Train the new heads alone, on made-up texts and real ones in turns."""
-        parameters = self._heads.parameters
-        optimizer = torch.optim.AdamW(parameters, lr=rate, betas=(0.9, 0.98), weight_decay=0.0)
-        for step in range(steps):
-            say(f"learning to copy: step {step + 1} of {steps}")
-            found = loss(self._texts.real() if step % 2 else self._texts.made_up())
-            self._draft.zero_grad()
-            found.backward()  # type: ignore[no-untyped-call]
-            self._heads.keep_gradients()
-            torch.nn.utils.clip_grad_norm_(parameters, 1.0)
-            share = min(1.0, (step + 1) / _WARM_UP, (1 - step / steps) / _COOLING)
-            optimizer.param_groups[0]["lr"] = rate * share
-            optimizer.step()
+        Practice(_STEPS, _RATE, self._copying).take(self._heads, self._texts, say)
 
     def _see(self, asked: CopyingBatch) -> _Seen:
         inputs: list[Tensor] = []
@@ -172,10 +117,10 @@ class CopyingHeads:
 
     def _looks_back(self, asked: CopyingBatch) -> Tensor:
         attention, _ = self._attention
-        places = torch.arange(_OFFSETS, attention.shape[-1], device=attention.device)
-        real = asked.batch.real[:, _OFFSETS:]
-        looks = [attention[:, head, places, places - head - 1] for head in range(_OFFSETS)]
-        return torch.stack([_surprise(one[real]) for one in looks]).mean()
+        places = torch.arange(OFFSETS, attention.shape[-1], device=attention.device)
+        real = asked.batch.real[:, OFFSETS:]
+        looks = [attention[:, head, places, places - head - 1] for head in range(OFFSETS)]
+        return torch.stack([surprise(one[real]) for one in looks]).mean()
 
     def _copying(self, asked: CopyingBatch) -> Tensor:
         """Return how far the heads are from copying, and the model from saying what it should."""
@@ -183,12 +128,12 @@ class CopyingHeads:
         _, attention = self._attention
         (rows, places), (alone, there) = asked.found, asked.lost
         looks = self._looks_back(asked)
-        looks = looks + _surprise(attention[rows, :, places, asked.sources[rows, places]])
-        looks = looks + _UNMATCHED * _surprise(attention[alone, :, there, 0])
+        looks = looks + surprise(attention[rows, :, places, asked.sources[rows, places]])
+        looks = looks + UNMATCHED * surprise(attention[alone, :, there, 0])
         logits = self._teacher.shaping(self._teacher.logits(seen.normed[asked.counts]))
         wanted = asked.following[asked.counts]
         said = functional.cross_entropy(logits.float(), wanted, reduction="sum")
-        return said / max(1, len(wanted)) + _LOOKING * looks
+        return said / max(1, len(wanted)) + LOOKING * looks
 
     @torch.no_grad()
     def _pass_on(self) -> None:
@@ -197,7 +142,7 @@ class CopyingHeads:
         size, output = self._heads.old.size, self._heads.weight(self._last - 1, "o_proj")
         code, _, _ = shared_code(seen.before, seen.inputs, size)
         self._heads.put(self._last - 1, "v_proj", code)
-        width = min(_OFFSETS * size, len(output))
+        width = min(OFFSETS * size, len(output))
         scale = _PASSED_ON * seen.residual.norm(dim=-1).median() / width**0.5
         output.zero_()
         output[:, :width] = quiet_directions(seen.residual, width).T * scale
@@ -207,7 +152,7 @@ class CopyingHeads:
         """Let the last layer compare these with the present tokens, and say what it finds."""
         seen, columns = self._sight()
         size, layer = self._heads.old.size, self._last
-        places = self._slow_places()
+        places = slow_places(getattr(self._base, "rotary_emb", None), size)
         key, query, _ = shared_code(seen.inputs[1:], seen.inputs[:-1], len(places))
         gain = (_SHARP * size**0.5 / len(places)) ** 0.5
         self._heads.put(layer, "k_proj", key * gain, places)
@@ -233,9 +178,9 @@ class CopyingHeads:
             asked = self._texts.made_up()
             seen = self._see(asked)
             parts = (getattr(seen, name) for name in _Seen.__slots__)
-            rows = [part[:, _OFFSETS:].flatten(0, 1).float() for part in parts]
+            rows = [part[:, OFFSETS:].flatten(0, 1).float() for part in parts]
             found.append(_Seen(*rows))
-            columns.append(self._texts.columns[asked.batch.ids[:, _OFFSETS:].flatten().cpu()])
+            columns.append(self._texts.columns[asked.batch.ids[:, OFFSETS:].flatten().cpu()])
         joined = [torch.cat([getattr(one, name) for one in found]) for name in _Seen.__slots__]
         return _Seen(*joined), torch.cat(columns).to(joined[0].device)
 
@@ -247,21 +192,4 @@ class CopyingHeads:
         width = seen.last.shape[-1]
         basis = torch.eye(width, device=seen.last.device)
         rows = (self._teacher.logits(basis) - self._teacher.logits(basis * 0)).T
-        state = seen.last / seen.last.pow(2).mean(dim=-1, keepdim=True).sqrt()
-        return rows * (seen.normed * state).mean(dim=0) / state.pow(2).mean(dim=0)
-
-    def _slow_places(self) -> list[int]:
-        """Return the places of a head that rotary positions hardly turn: they compare from afar."""
-        size = self._heads.old.size
-        frequencies = getattr(getattr(self._base, "rotary_emb", None), "inv_freq", None)
-        if frequencies is None:
-            return list(range(size))
-        pairs = len(frequencies)
-        slow = sum(1 for one in frequencies.tolist() if one * _FAR < _SLOW)
-        first = pairs - max(slow, -(-pairs // 4))
-        return [*range(first, pairs), *range(pairs + first, size)]
-
-
-def _surprise(shares: Tensor) -> Tensor:
-    """Return the mean of -log of shares of attention; 0 where there is none."""
-    return -shares.clamp_min(1e-20).log().mean() if shares.numel() else shares.sum()
+        return rows * norm_slope(seen.last, seen.normed)

@@ -12,47 +12,25 @@ from transformers import PreTrainedModel
 from outrider.checkpoints.base import Checkpoint
 from outrider.errors import OptionError
 from outrider.targets.features import base_model
-from outrider.training import copying, copying_texts
 from outrider.training.base import Sample
-from outrider.training.copying import CopyingHeads, with_copying_heads
-from outrider.training.copying_texts import CopyingTexts
+from outrider.training.copying import draft, texts, with_copying_heads
+from outrider.training.copying.draft import DraftCopying
+from outrider.training.copying.more_heads import Heads, with_more_heads
+from outrider.training.copying.recurrence import NOWHERE
+from outrider.training.copying.texts import CopyingTexts
 from outrider.training.draft import depth_cut, to_be_trained
-from outrider.training.more_heads import Heads, with_more_heads
-from outrider.training.recurrence import NOWHERE
 from outrider.training.teacher import Teacher
-from support.tiny import random_ids, tiny_model
-
-WORDS = 400
+from support.copying import WORDS, samples, target
+from support.tiny import random_ids
 
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Little texts, and steps as small as the weights of tiny models."""
-    monkeypatch.setattr(copying_texts, "_MADE_UP", 60)
-    monkeypatch.setattr(copying_texts, "_TOKENS", 600)
-    monkeypatch.setattr(copying, "_RATE", 3e-4)
-    monkeypatch.setattr(copying, "_STEPS", 200)
-
-
-def target(**overrides: Any) -> PreTrainedModel:
-    """Return a model whose states have, as those of trained ones, a mean and few directions."""
-    shape = {"vocab_size": WORDS, "hidden_size": 128, "head_dim": 32, "num_hidden_layers": 3}
-    rotary = {"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}}
-    model = tiny_model(dtype=torch.float32, scale=1.0, **(shape | rotary | overrides))
-    random = torch.Generator().manual_seed(0)
-    wide = torch.linalg.qr(torch.randn(128, 40, generator=random)).Q
-    words = torch.randn(WORDS, 40, generator=random) @ wide.T * 0.1
-    mean = torch.nn.functional.normalize(torch.randn(128, generator=random), dim=0) / 2
-    get_input: Any = model.get_input_embeddings
-    get_output: Any = model.get_output_embeddings
-    with torch.no_grad():
-        for layer in (get_input(), get_output()):
-            layer.weight.copy_(words + mean)
-    return model.requires_grad_(False)
-
-
-def samples() -> list[Sample]:
-    return [Sample(random_ids(60, seed, WORDS), 8) for seed in range(20)]
+    monkeypatch.setattr(texts, "_MADE_UP", 60)
+    monkeypatch.setattr(texts, "_TOKENS", 600)
+    monkeypatch.setattr(draft, "_RATE", 3e-4)
+    monkeypatch.setattr(draft, "_STEPS", 200)
 
 
 def share_copied(draft: Checkpoint, model: PreTrainedModel, teacher: Teacher) -> float:
@@ -77,7 +55,7 @@ def test_a_draft_model_copies_from_texts_it_never_saw() -> None:
 
 @pytest.mark.usefixtures("small")
 def test_all_but_the_new_heads_stays_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copying, "_STEPS", 4)
+    monkeypatch.setattr(draft, "_STEPS", 4)
     model = target()
     known = torch.arange(0, WORDS, 2)
     before = depth_cut(model, [0, 1, 2])
@@ -107,10 +85,10 @@ def test_a_model_that_does_not_tell_where_it_looks_is_refused() -> None:
     model = target()
     teacher = Teacher(model, ())
     wider = with_more_heads(depth_cut(model, [0, 1]), 2, seed=0)
-    texts = CopyingTexts(samples(), teacher, WORDS, seed=0)
-    draft = to_be_trained(wider, model)
-    heads = CopyingHeads(draft, Heads(4, 2, 32), teacher, texts, autocast=False)
-    silent: Any = base_model(draft)
+    some = CopyingTexts(samples(), teacher, WORDS, seed=0)
+    module = to_be_trained(wider, model)
+    heads = DraftCopying(module, Heads(4, 2, 32), teacher, some, autocast=False)
+    silent: Any = base_model(module)
     shown = silent.forward
     silent.forward = lambda **given: shown(**(given | {"output_attentions": False}))
     with pytest.raises(OptionError, match="of the kind llama do not tell where they look"):
@@ -126,8 +104,7 @@ def test_a_draft_model_of_one_layer_is_refused() -> None:
 def test_what_is_to_be_said_in_a_made_up_text_is_what_was_said_before() -> None:
     model = target()
     known = torch.arange(0, WORDS, 2)
-    texts = CopyingTexts(samples(), Teacher(model, (), known), WORDS, seed=3)
-    asked = texts.made_up()
+    asked = CopyingTexts(samples(), Teacher(model, (), known), WORDS, seed=3).made_up()
     rows, places = asked.counts.nonzero(as_tuple=True)
     assert len(rows) > 50
     ids = asked.batch.ids
