@@ -19,8 +19,9 @@ def trials(cost: float, rounds: int) -> list[int]:
 
 
 def test_no_trial_is_made_before_there_is_time_for_it() -> None:
-    assert trials(cost=2.0, rounds=199) == []
-    assert trials(cost=2.0, rounds=202)[0] == 200
+    enough = round(2.0 / SHARE)
+    assert trials(cost=2.0, rounds=enough - 1) == []
+    assert trials(cost=2.0, rounds=enough + 2)[0] == enough
 
 
 def test_trials_take_no_more_than_their_share() -> None:

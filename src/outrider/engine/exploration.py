@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-SHARE = 0.01  # of the time decoding has taken so far
+SHARE = 0.005  # of the time decoding has taken so far
 LENGTH = 2
 """Most tokens that are drafted to find out what a drafter is worth."""
 
