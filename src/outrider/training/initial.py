@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from outrider.errors import OptionError
 from outrider.heads.config import EagleConfig
 from outrider.heads.eagle import EagleHead
 from outrider.targets.base import NORMED
@@ -90,9 +91,10 @@ def redrafted(head: EagleHead, model: PreTrainedModel, words: DraftVocabulary) -
     """Return a head that drafts the ids of `words` instead.
 
     Of an id that it did not draft so far it has the target's own row, where it is as wide, else a
-    random one.
+    random one. Raises OptionError for a head that speaks with the target's output layer.
     """
-    assert head.lm_head is not None
+    if head.lm_head is None:
+        raise OptionError("the head has no output layer of its own: it drafts what the target says")
     config = replace(head.config, draft_vocab_size=len(words.ids))
     other = EagleHead(config).float()
     assert other.lm_head is not None
@@ -102,10 +104,10 @@ def redrafted(head: EagleHead, model: PreTrainedModel, words: DraftVocabulary) -
         rows.copy_(get_output().weight[words.ids])
     known = head.target_ids
     known = torch.arange(head.config.vocab_size) if known is None else known
-    kept = torch.isin(words.ids, known)
-    rows[kept] = head.lm_head.weight[torch.searchsorted(known, words.ids[kept])].float()
+    kept = torch.isin(known, words.ids)  # in whatever order a head has them
+    rows[torch.searchsorted(words.ids, known[kept])] = head.lm_head.weight[kept].float()
     own = {"lm_head.weight": rows, "d2t": words.d2t, "t2d": words.t2d}
-    state = {name: own.get(name, part) for name, part in (head.state_dict() | own).items()}
+    state = head.state_dict() | own
     other.load_state_dict({name: state[name] for name in other.state_dict()})
     return other
 
