@@ -19,6 +19,7 @@ from outrider.heads.medusa import MedusaHeads
 from outrider.targets.int8 import Int8Linear, quantize_rows
 from outrider.targets.kernels.layers import KernelLinear, WholeLinear
 from support.golden import EAGLE, MEDUSA, SPECULATORS, VOCAB
+from support.rounding import short
 from support.seeded import eagle_tensors, medusa_tensors, normal
 
 MOST_ERROR = 0.06
@@ -82,13 +83,13 @@ class Rounded(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         scale = x.abs().amax(-1, keepdim=True) / 127
-        rows = (x / scale).round() * scale if self._rounds_rows else x
+        rows = (x / scale).round() * scale if self._rounds_rows else short(x).float()
         y: Tensor = rows @ (self.weight.float() * self._scale[:, None]).T
         return y if self._bias is None else y + self._bias
 
 
 def by_rounded_products(head: EagleHead) -> EagleHead:
-    """Return the head, but for its products: what enters `fc` is multiplied as it is."""
+    """Return the head, but for its products: what enters `fc` keeps sixteen bits."""
     replaced = copy.deepcopy(head)
     for parent in list(replaced.modules()):
         for name, child in parent.named_children():

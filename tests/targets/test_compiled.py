@@ -13,12 +13,15 @@ from transformers import PreTrainedModel
 from outrider.errors import CompilerError
 from outrider.targets.base import Rows
 from outrider.targets.diskcache import _write_manifest
+from outrider.targets.int8 import Int8Linear
 from outrider.targets.kernels import load_kernels
+from outrider.targets.quantization import quantize_int8
 from outrider.targets.transformers import TransformersTarget
 from outrider.types import DraftTree
 from support.tiny import VOCAB, random_ids, tiny_model
 
 TREE = DraftTree((5, 6, 7, 8, 9, 3), (-1, 0, 0, -1, 3, 2))
+CONTEXT = (3, 1, 4, 1, 5, 9, 2, 6)
 ARCHITECTURES = ["llama", "gemma2", "phi"]
 
 
@@ -133,6 +136,22 @@ def test_compiled_passes_that_change_bits_in_any_shape_of_use_are_not_invariant(
     assert tried and not target.is_compiled
     assert "change the bits" in caplog.text
     assert TransformersTarget(model, compile=None).is_compiled
+
+
+def test_int8_layers_are_packed_for_compiled_passes_and_say_what_they_said() -> None:
+    models = [tiny_model("llama", dtype=torch.float32, scale=2.0) for _ in range(3)]
+    for model in models:
+        quantize_int8(model)
+    eager = own_rows(models[0], CONTEXT, TREE)
+    targets = [compiled(models[1]), TransformersTarget(models[2], compile=None)]
+    for target in targets:  # made for one, and found for another that was not packed yet
+        assert target.is_compiled
+        layers = [one for one in target.model.modules() if isinstance(one, Int8Linear)]
+        assert layers and all(layer.is_packed for layer in layers)
+        (found,) = target.score([Rows(target.open(128), CONTEXT, TREE)]).logits
+        torch.testing.assert_close(found, eager, atol=5e-3, rtol=5e-3)
+    # What is packed is also read by passes that are not compiled.
+    torch.testing.assert_close(own_rows(models[1], CONTEXT, TREE), eager, atol=5e-3, rtol=5e-3)
 
 
 def test_other_weights_share_a_compiled_pass(cache_folder: Path) -> None:

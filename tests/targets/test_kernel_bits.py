@@ -9,13 +9,20 @@ import torch
 from torch import Tensor
 
 from outrider.targets.kernels import MOST_FEW_ROWS, load_kernels
+from outrider.targets.packing import packed
 
 Kind: TypeAlias = tuple[torch.dtype, torch.dtype]
 
 
 def linear(x: Tensor, weight: Tensor) -> Tensor:
-    found: Tensor = torch.ops.outrider.linear(x, weight, None, None)
+    one = torch.ones(len(weight)) if weight.dtype == torch.int8 else None
+    found: Tensor = torch.ops.outrider.linear(x, stored(weight), one, None)
     return found
+
+
+def stored(weight: Tensor) -> Tensor:
+    """Return weights as the operator reads them."""
+    return packed(weight) if weight.dtype == torch.int8 else weight
 
 
 KINDS = [  # of rows and of weights
@@ -54,9 +61,12 @@ def test_a_product_is_that_of_exact_sums(depth: int, columns: int, rows: int, ki
     x, weight = operands(rows, columns, depth, kind)
     exact = x.double() @ weight.double().T
     size = x.double().abs() @ weight.double().abs().T
-    rounding = 2**-8 if x.dtype == torch.bfloat16 else 2**-20  # of the sum, then of what is summed
+    bound = 2**-18 * size
+    if kind[1] == torch.int8:  # rows are whole numbers of sixteen bits up to their largest
+        bound = x.double().abs().amax(-1, keepdim=True) / 32639 * weight.double().abs().sum(1)
+    rounding = 2**-8 if x.dtype == torch.bfloat16 else 2**-20  # of the sum
     found = linear(x, weight).double()
-    assert ((found - exact).abs() <= rounding * exact.abs() + 2**-18 * size).all()
+    assert ((found - exact).abs() <= rounding * exact.abs() + bound).all()
 
 
 @pytest.mark.parametrize(("heads", "shared"), [(6, 6), (6, 2), (9, 3), (8, 1)])
@@ -92,6 +102,9 @@ def test_layers_with_one_input_have_the_bits_they_have_alone(
     widths = (48, 7, 33)
     weights = [operands(1, columns, 64, kind)[1] for columns in widths]
     scales, biases = ([torch.rand(columns) for columns in widths] for _ in range(2))
+    if not is_scaled and kind[1] == torch.int8:
+        pytest.skip("packed weights have scales")
+    weights = [stored(weight) for weight in weights]
     parts = [*weights, *(scales if is_scaled else []), *(biases if is_biased else [])]
     for rows in (1, 2, 7, 12, 30, 100):
         x, _ = operands(rows, 1, 64, kind)
@@ -114,14 +127,9 @@ def test_scale_and_bias_are_applied_in_float32_before_the_one_rounding(
     scale, bias = torch.rand(2, columns).to(dtype)
     for rows in (1, 5, 8, 20):
         some = x[:, :rows]
-        exact = some.float() @ weight.float().T
-        scaled = exact * scale.float()
-        for by, plus, expected in (
-            (scale, bias, scaled + bias.float()),
-            (scale, None, scaled),
-            (None, bias, exact + bias.float()),
-        ):
-            found = torch.ops.outrider.linear(some, weight, by, plus)
+        scaled = some.float() @ weight.float().T * scale.float()
+        for plus, expected in ((bias, scaled + bias.float()), (None, scaled)):
+            found = torch.ops.outrider.linear(some, packed(weight), scale, plus)
             assert torch.equal(found, expected.to(dtype))
 
 
@@ -132,8 +140,56 @@ def test_no_rows_have_no_products(kind: Kind) -> None:
     assert linear(x, weight).shape == (1, 0, 48)
 
 
-def test_a_scale_for_other_columns_is_refused() -> None:
+def test_what_does_not_fit_packed_weights_is_refused() -> None:
     load_kernels()
     x, weight = operands(2, 48, 64, KINDS[2])
+    blocks = packed(weight)
+    for rows, scale, reason in (
+        (x, None, "with a scale each"),
+        (x, torch.rand(49), "49 scales for 3 blocks"),
+        (x[..., :60], torch.rand(48), "rows of 60 for weights of 64"),
+    ):
+        with pytest.raises(RuntimeError, match=reason):
+            torch.ops.outrider.linear(rows, blocks, scale, None)
     with pytest.raises(RuntimeError, match="47 numbers for 48 columns"):
-        torch.ops.outrider.linear(x, weight, torch.rand(47), None)
+        torch.ops.outrider.linear(x, blocks, torch.rand(48), torch.rand(47))
+
+
+@pytest.mark.parametrize("rows", [1, 4, 9])
+@pytest.mark.parametrize("spoilt", [float("nan"), float("inf"), -float("inf")])
+def test_a_row_that_holds_what_is_no_number_gives_none_and_spoils_no_other(
+    spoilt: float, rows: int
+) -> None:
+    load_kernels()
+    x, weight = operands(rows, 48, 150, KINDS[2])
+    clean = linear(x, weight)
+    x[0, -1, 149] = spoilt
+    found = linear(x, weight)
+    assert found[0, -1].isnan().all() and torch.equal(found[0, :-1], clean[0, :-1])
+
+
+def test_one_large_value_costs_those_far_from_it_no_bits() -> None:
+    """States of a model have values a thousand times as large as all others."""
+    load_kernels()
+    x, weight = operands(1, 48, 256, KINDS[2])
+    x[0, 0, 0], weight[:, 0] = 1e6, 0
+    exact = x.double() @ weight.double().T
+    near, far = x.clone(), x.clone()
+    near[..., 128:], far[..., :128] = 0, 0
+    error = (linear(far, weight).double() - far.double() @ weight.double().T).abs().max()
+    assert error < 1e-4 * exact.abs().max()
+    assert (linear(near, weight).double() - near.double() @ weight.double().T).abs().max() > error
+
+
+def test_rows_in_bfloat16_that_are_alike_in_size_are_multiplied_exactly() -> None:
+    load_kernels()
+    weight = operands(1, 48, 256, KINDS[3])[1]
+    x = (torch.rand(1, 5, 256) + 2**-6).to(torch.bfloat16)
+    exact = x.float().double() @ weight.double().T
+    assert torch.equal(linear(x, weight), exact.to(torch.bfloat16))
+
+
+def test_numbers_too_small_to_be_told_count_as_none() -> None:
+    load_kernels()
+    weight = operands(1, 48, 64, KINDS[2])[1]
+    assert not linear(torch.full((1, 5, 64), 1e-40), weight).any()

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from outrider.targets.int8 import int8_linear
 from outrider.targets.kernels import load_kernels
+from outrider.targets.packing import packed
 from outrider.targets.substitution import substitute_kernels
 
 
@@ -22,14 +23,20 @@ class Three(nn.Module):
         self.kept = nn.ModuleList(self.layers)
         self.whole = whole
         self.scale = nn.Buffer(torch.rand(6, dtype=torch.float64))
+        for place, layer in enumerate(self.layers):
+            numbers = (layer.weight * 50).to(torch.int8)
+            self.register_buffer(f"numbers_{place}", packed(numbers))
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         if not self.whole:
             return tuple(layer(x) + 1 for layer in self.layers)
         scales = [self.scale[: layer.out_features] for layer in self.layers]
         return tuple(
-            int8_linear(x, (layer.weight * 50).to(torch.int8), scale.to(x.dtype), layer.bias) + 1
-            for layer, scale in zip(self.layers, scales, strict=True)
+            int8_linear(
+                x, self.get_buffer(f"numbers_{place}"), scale.to(x.dtype), self.layers[place].bias
+            )
+            + 1
+            for place, scale in enumerate(scales)
         )
 
 

@@ -142,7 +142,7 @@ def output_rows(layer: nn.Module, ids: Tensor, dtype: torch.dtype) -> nn.Linear:
     bias: Any = getattr(layer, "bias", None)
     if isinstance(layer, Int8Linear):
         where = ids.to(weight.device)
-        rows = layer.weight[where].float() * layer.scale[where].float()[:, None]
+        rows = layer.matrix[where].float() * layer.scale[where].float()[:, None]
     elif type(layer) is nn.Linear and weight.is_floating_point() and not weight.is_meta:
         rows = weight[ids.to(weight.device)]
     else:

@@ -31,6 +31,7 @@ from outrider.targets.blocks import BlockLinear, Blocks, read_as_blocks
 from outrider.targets.cache import KVCache
 from outrider.targets.diskcache import cached_folder, intact_entry, one_at_a_time
 from outrider.targets.features import FeatureTap, decoder_layers
+from outrider.targets.int8 import Int8Linear
 from outrider.targets.kernels import load_kernels, machine_digest
 from outrider.targets.layer_range import LayerRange
 from outrider.targets.offload import execution_device, is_spread
@@ -69,7 +70,10 @@ def find_pass(
         _require_compilable(model)
         with read_as_blocks(model, blocks):
             entry = intact_entry(_entry_name(model, part))
-            return None if entry is None else _load(model, part, entry)
+            if entry is None:
+                return None
+            _pack(model)
+            return _load(model, part, entry)
     except CompilerError:
         return None
 
@@ -87,6 +91,7 @@ def compiled_pass(
     _require_compilable(model)
     with read_as_blocks(model, blocks):
         name = _entry_name(model, part)
+        _pack(model)
         if (found := intact_entry(name)) is not None:
             try:
                 return _load(model, part, found)
@@ -102,6 +107,14 @@ def compiled_pass(
         with one_at_a_time("compiling", on_waiting=_say_waiting):
             folder = cached_folder(name, build)
         return _load(model, part, folder)
+
+
+def _pack(model: PreTrainedModel) -> None:
+    """Let int8 layers be as the kernels read them, from here on."""
+    load_kernels()
+    for module in model.modules():
+        if isinstance(module, Int8Linear):
+            module.pack()
 
 
 def _say_waiting() -> None:
@@ -130,9 +143,17 @@ def _require_compilable(model: PreTrainedModel) -> None:
 def _entry_name(model: PreTrainedModel, part: LayerRange | None) -> str:
     """Name the cache entry after all that the compiled pass depends on, the weights' values not."""
     config = {k: v for k, v in model.config.to_dict().items() if not k.startswith("_")}
-    # Strides too: the compiled code reads the weights as they lay when it was made.
-    tensors = [(name, str(t.dtype), t.shape, t.stride()) for name, t in _tensors(model).items()]
-    kinds = [str(module) for module in model.modules() if isinstance(module, BlockLinear)]
+    # Strides too: the compiled code reads the weights as they lay when it was made. Those of int8
+    # layers are packed by then, whether they are now or not.
+    layers = [module for module in model.modules() if isinstance(module, Int8Linear)]
+    whole = {id(layer.weight) for layer in layers}
+    tensors = [
+        (name, str(t.dtype), t.shape, t.stride())
+        for name, t in _tensors(model).items()
+        if id(t) not in whole
+    ]
+    own = (BlockLinear, Int8Linear)
+    kinds = [str(module) for module in model.modules() if isinstance(module, own)]
     module = inspect.getmodule(type(model))
     source = "" if module is None else inspect.getsource(module)
     here = Path(__file__)
@@ -140,8 +161,8 @@ def _entry_name(model: PreTrainedModel, part: LayerRange | None) -> str:
     ours = [(here.parent / name).read_text() for name in (here.name, *names)]
     facts = [config, tensors, kinds, source, ours, machine_digest()]
     digest = hashlib.sha256(json.dumps(facts, default=str, sort_keys=True).encode()).hexdigest()
-    layers = "" if part is None else f"layers-{part.first}-{part.last}-"
-    return f"pass-{model.config.model_type}-{layers}{digest[:24]}"
+    ends = "" if part is None else f"layers-{part.first}-{part.last}-"
+    return f"pass-{model.config.model_type}-{ends}{digest[:24]}"
 
 
 def _tensors(model: nn.Module) -> dict[str, Tensor]:

@@ -2,13 +2,16 @@
 
 The weights alone are quantised; inputs and outputs keep their dtype, and sums are float32 at
 least. The product is one operator of its own, so that a compiled pass can put a kernel in its
-place.
+place. That kernel reads packed weights, and inputs as whole numbers of sixteen bits
+(`kernels/short_rows.h`); once packed, a layer is multiplied by it in eager passes too.
 """
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+
+from outrider.targets.packing import pack_in_place, unpacked
 
 _MOST = 127  # -128 is left out, so that the range is the same on both sides of zero
 _FEW_ROWS = 32
@@ -23,8 +26,11 @@ _GPU_BLOCK = 1 << 26
 def int8_linear(x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None) -> Tensor:
     """Return (x @ weight.T) * scale + bias, rounded once to the dtype of `x`.
 
-    `x` [..., in] floating, `weight` [out, in] int8, `scale` [out], `bias` [out] or None.
+    `x` [..., in] floating, `weight` [out, in] int8 or packed, `scale` [out], `bias` [out] or None.
     """
+    if _is_packed(weight):
+        y: Tensor = torch.ops.outrider.linear(x, weight, scale, bias)
+        return y
     rows = x.reshape(-1, weight.shape[1])
     if bias is None and _has_kernel(rows, weight, scale):
         y = torch._weight_int8pack_mm(rows.contiguous(), weight, scale)
@@ -36,7 +42,11 @@ def int8_linear(x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None) -
 
 @int8_linear.register_fake
 def _(x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None) -> Tensor:
-    return x.new_empty(*x.shape[:-1], weight.shape[0])
+    return x.new_empty(*x.shape[:-1], scale.shape[0])
+
+
+def _is_packed(weight: Tensor) -> bool:
+    return weight.dim() > 2
 
 
 def _has_kernel(rows: Tensor, weight: Tensor, scale: Tensor) -> bool:
@@ -79,6 +89,7 @@ class Int8Linear(nn.Module):
     """A linear layer whose weight is `weight` [out, in] int8 times `scale` [out]."""
 
     weight: Tensor
+    """Its numbers as they lie: `matrix`, or that packed."""
     scale: Tensor
     bias: nn.Parameter | None
 
@@ -93,6 +104,23 @@ class Int8Linear(nn.Module):
         """Return the layer's output [..., out] for inputs [..., in]."""
         y: Tensor = torch.ops.outrider.int8_linear(x, self.weight, self.scale, self.bias)
         return y
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether `weight` is packed."""
+        return _is_packed(self.weight)
+
+    @property
+    def matrix(self) -> Tensor:
+        """The weights [out, in] int8: a copy, if they are packed."""
+        if not self.is_packed:
+            return self.weight
+        return unpacked(self.weight, self.out_features, self.in_features)
+
+    def pack(self) -> None:
+        """Let our own kernel multiply from here on; it must be there (`load_kernels`)."""
+        if not self.is_packed:
+            self.weight = pack_in_place(self.weight)
 
     def extra_repr(self) -> str:
         """Return the layer's shape, for `print(model)`."""

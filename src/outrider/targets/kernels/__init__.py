@@ -22,12 +22,17 @@ from outrider.errors import CompilerError
 from outrider.targets.diskcache import cached_folder
 
 _FOLDER = Path(__file__).parent
-_SOURCES = ("kernels.cpp", "attention.h", "blocks.h", "product.h", "lanes.h")
+_SOURCES = (
+    *("kernels.cpp", "attention.h", "blocks.h", "product.h"),
+    *("short_tiles.h", "short_rows.h", "packed.h", "lanes.h"),
+)
 # Without -ffp-contract=off a compiler fuses some products with sums and others not, as it likes.
 _OPTIONS = (
     *("-O3", "-march=native", "-ffp-contract=off", "-std=c++20", "-fopenmp", "-fPIC", "-shared"),
 )
-_DRAFTING_SOURCES = ("drafting.cpp", "whole.h", "attention.h", "blocks.h", "product.h", "lanes.h")
+_DRAFTING_SOURCES = (
+    *("drafting.cpp", "whole.h", "packed.h", "attention.h", "blocks.h", "product.h", "lanes.h"),
+)
 _LIBRARY = "kernels.so"
 MOST_FEW_ROWS = 63
 """Rows up to which `outrider::linear` uses its own product, whose rows keep their bits."""
@@ -113,14 +118,20 @@ def _run(command: list[str]) -> bytes:
 def _linear_shape(
     x: Tensor, weight: Tensor, scale: Tensor | None, bias: Tensor | None, kind: str = ""
 ) -> Tensor:
-    return x.new_empty(*x.shape[:-1], weight.shape[0])
+    return x.new_empty(*x.shape[:-1], _columns(weight, scale))
+
+
+def _columns(weight: Tensor, scale: Tensor | None) -> int:
+    """Return how many a weight has; where it is packed, only its scale tells."""
+    return weight.shape[0] if scale is None else scale.shape[0]
 
 
 def _linears_shapes(
     x: Tensor, parts: list[Tensor], is_scaled: bool, is_biased: bool, kind: str = ""
 ) -> list[Tensor]:
-    weights = parts[: len(parts) // (1 + is_scaled + is_biased)]
-    return [x.new_empty(*x.shape[:-1], weight.shape[0]) for weight in weights]
+    count = len(parts) // (1 + is_scaled + is_biased)
+    columns = parts[count : 2 * count] if is_scaled else parts[:count]
+    return [x.new_empty(*x.shape[:-1], one.shape[0]) for one in columns]
 
 
 def _attention_shape(

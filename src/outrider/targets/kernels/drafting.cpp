@@ -17,7 +17,7 @@ const float* floats(const at::Tensor& tensor, const char* name) {
   return tensor.const_data_ptr<float>();
 }
 
-WholeLayer layer_of(const at::Tensor& weight, const at::Tensor& scale, const at::Tensor& offset) {
+PackedLayer layer_of(const at::Tensor& weight, const at::Tensor& scale, const at::Tensor& offset) {
   TORCH_CHECK(weight.scalar_type() == at::kByte && weight.dim() == 4 && weight.is_contiguous() &&
                   weight.size(2) == kColumns && weight.size(3) == kTogether,
               "weights are stored in blocks of 16 columns");
@@ -29,7 +29,7 @@ WholeLayer layer_of(const at::Tensor& weight, const at::Tensor& scale, const at:
 }
 
 // The layer's outputs for rows x [rows, depth], on top of `onto`.
-void multiply_rows(const float* x, int64_t rows, int64_t depth, const WholeLayer& layer,
+void multiply_rows(const float* x, int64_t rows, int64_t depth, const PackedLayer& layer,
                    const float* onto, float* y) {
   TORCH_CHECK(layer.steps == (depth + kTogether - 1) / kTogether, "a weight for each input, not ",
               depth, " for ", layer.steps * kTogether);
@@ -38,7 +38,7 @@ void multiply_rows(const float* x, int64_t rows, int64_t depth, const WholeLayer
 
 at::Tensor whole_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale,
                         const at::Tensor& offset) {
-  const WholeLayer layer = layer_of(weight, scale, offset);
+  const PackedLayer layer = layer_of(weight, scale, offset);
   auto sizes = x.sizes().vec();
   const int64_t depth = sizes.back(), rows = depth ? x.numel() / depth : 0;
   sizes.back() = layer.columns;
@@ -185,7 +185,7 @@ at::Tensor draft_layer(const at::Tensor& entering, const at::Tensor& residual,
   const auto layer = [&](int i) {
     return layer_of(layers[3 * i], layers[3 * i + 1], layers[3 * i + 2]);
   };
-  const WholeLayer in = layer(0), out = layer(1), wide = layer(2), narrow = layer(3);
+  const PackedLayer in = layer(0), out = layer(1), wide = layer(2), narrow = layer(3);
   const int64_t rows = residual.size(0), width = residual.size(1);
   const Stored stored = stored_in(keys, values, places, branches);
   const int64_t size = stored.keys[0].width, others = 2 * stored.keys[0].heads * size;

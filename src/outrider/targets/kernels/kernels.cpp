@@ -13,6 +13,7 @@
 #include "attention.h"
 #include "blocks.h"
 #include "product.h"
+#include "short_tiles.h"
 
 namespace outrider {
 namespace {
@@ -29,7 +30,6 @@ auto with_weights(at::ScalarType type, c10::string_view kind, Use use) {
   if (kind == "short_bytes") return use.template operator()<Blocked<ShortBytes>>();
   if (kind == "offset_bytes") return use.template operator()<Blocked<OffsetBytes>>();
   TORCH_CHECK(kind.empty(), "no blocks of kind ", kind);
-  if (type == at::kChar) return use.template operator()<Dense<int8_t>>();
   if (type == at::kBFloat16) return use.template operator()<Dense<c10::BFloat16>>();
   TORCH_CHECK(type == at::kFloat, "no product for weights of type ", type);
   return use.template operator()<Dense<float>>();
@@ -122,10 +122,39 @@ std::vector<at::Tensor> many_rows(const at::Tensor& x, at::TensorList stored,
   return outputs;
 }
 
+// The same for packed weights, which have scales in any case.
+std::vector<at::Tensor> packed_rows(const at::Tensor& x, at::TensorList stored,
+                                    at::TensorList scales, at::TensorList biases) {
+  const at::Tensor from = x.to(at::kFloat).contiguous();
+  const int64_t depth = x.size(-1);
+  auto sizes = x.sizes().vec();
+  std::vector<at::Tensor> kept, outputs;
+  std::vector<PackedProduct> products;
+  for (size_t i = 0; i < stored.size(); ++i) {
+    TORCH_CHECK(!scales.empty() && stored[i].is_contiguous() && stored[i].size(2) == kColumns &&
+                    stored[i].size(3) == kTogether,
+                "packed weights are blocks of 16 columns, with a scale each");
+    TORCH_CHECK(stored[i].size(1) == (depth + kTogether - 1) / kTogether, "rows of ", depth,
+                " for weights of ", stored[i].size(1) * kTogether);
+    const int64_t columns = sizes.back() = scales[i].numel();
+    TORCH_CHECK(stored[i].size(0) == (columns + kColumns - 1) / kColumns, columns,
+                " scales for ", stored[i].size(0), " blocks of columns");
+    outputs.push_back(at::empty(sizes, x.options().dtype(at::kFloat)));
+    const PackedLayer layer{stored[i].const_data_ptr<uint8_t>(), numbers(scales, i, columns, kept),
+                            numbers(biases, i, columns, kept), columns, stored[i].size(1)};
+    products.push_back({layer, outputs.back().data_ptr<float>()});
+  }
+  multiply_short(ShortRows(from.const_data_ptr<float>(), depth ? x.numel() / depth : 0, depth),
+                 products);
+  for (at::Tensor& output : outputs) output = output.to(x.scalar_type());
+  return outputs;
+}
+
 // Several layers of the same x: times weights of one type and kind, then scales and offsets of each
 // column, if there are any.
 std::vector<at::Tensor> linears(const at::Tensor& x, at::TensorList weights, at::TensorList scales,
                                 at::TensorList biases, c10::string_view kind) {
+  if (weights[0].dim() == 4) return packed_rows(x, weights, scales, biases);
   if (x.numel() >= kManyRows * x.size(-1)) return many_rows(x, weights, scales, biases, kind);
   return with_weights(weights[0].scalar_type(), kind, [&]<typename Weights>() {
 #if defined(OUTRIDER_HAS_PAIRS)

@@ -71,16 +71,6 @@ inline IntLanes load_whole(const uint8_t* p) {
 typedef __m512bh Pairs;
 
 inline Pairs load_pairs(const c10::BFloat16* p) { return (Pairs)_mm512_loadu_si512(p); }
-inline Pairs load_pairs(const int8_t* p) {
-  // A whole number of eight bits needs no more than the upper half of a float.
-  const auto* bytes = reinterpret_cast<const __m128i*>(p);
-  const __m512 low = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(bytes)));
-  const __m512 high = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(bytes + 1)));
-  const __m512i uppers = _mm512_set_epi16(63, 61, 59, 57, 55, 53, 51, 49, 47, 45, 43, 41, 39, 37,
-                                          35, 33, 31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7,
-                                          5, 3, 1);
-  return (Pairs)_mm512_permutex2var_epi16((__m512i)low, uppers, (__m512i)high);
-}
 inline void store(c10::BFloat16* p, Pairs pairs) { _mm512_storeu_si512(p, (__m512i)pairs); }
 
 // The sum of c and of neighbouring products: a0 * b0 + a1 * b1 in the first lane, and so on.

@@ -6,19 +6,14 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from outrider.targets.int8 import Int8Linear, quantize_rows
 from outrider.targets.kernels import load_drafting_kernels, load_kernels
-
-_COLUMNS = 16
-_TOGETHER = 4
-_OFFSET = 128
-"""How `whole.h` stores weights: columns in a block, neighbours in depth, what is added to each."""
+from outrider.targets.packing import packed
 
 
 class KernelLinear(nn.Module):
-    """A linear layer whose weights are kept as int8 with a scale a row, and read once a call.
+    """A linear layer whose weights are kept as packed int8 with a scale a row, read once a call.
 
     Raises CompilerError where the kernels cannot be built.
     """
@@ -30,7 +25,7 @@ class KernelLinear(nn.Module):
         super().__init__()
         load_kernels()
         weight, scale = quantize_rows(layer.weight.detach().float())
-        self.register_buffer("weight", weight)
+        self.register_buffer("weight", packed(weight))
         self.register_buffer("scale", scale)
         self.bias = layer.bias
 
@@ -44,12 +39,12 @@ class WholeLinear(nn.Module):
     """A linear layer for drafters, whose rows are rounded to eight bits like its weights.
 
     Several layers that read the same rows are one, their outputs side by side. A row's bits depend
-    on nothing else in the call, on any processor. Raises CompilerError where the kernels cannot be
-    built.
+    on nothing else in the call, on any processor. The weights of a packed layer are shared. Raises
+    CompilerError where the kernels cannot be built.
     """
 
     weight: Tensor
-    """[blocks, in / 4, 16, 4] uint8, as `whole.h` has it."""
+    """Packed: [blocks, in / 4, 16, 4] uint8."""
     scale: Tensor
     offset: Tensor
 
@@ -57,7 +52,9 @@ class WholeLinear(nn.Module):
         super().__init__()
         load_drafting_kernels()
         weights, scales = zip(*map(_whole_numbers, layers), strict=True)
-        self.register_buffer("weight", _blocks(torch.cat(weights)))
+        (first, *rest) = layers
+        is_there = isinstance(first, Int8Linear) and first.is_packed and not rest
+        self.register_buffer("weight", first.weight if is_there else packed(torch.cat(weights)))
         self.register_buffer("scale", torch.cat(scales))
         self.register_buffer("offset", torch.cat([_offset(layer) for layer in layers]))
 
@@ -87,7 +84,7 @@ def use_kernels(module: nn.Module, kernel: Callable[[nn.Linear], nn.Module] = Ke
 def _whole_numbers(layer: nn.Linear | Int8Linear) -> tuple[Tensor, Tensor]:
     """Return a layer's weights as int8 [out, in], and their scales [out] in float32."""
     if isinstance(layer, Int8Linear):
-        return layer.weight, layer.scale.float()
+        return layer.matrix, layer.scale.float()
     return quantize_rows(layer.weight.detach().float())
 
 
@@ -95,12 +92,3 @@ def _offset(layer: nn.Linear | Int8Linear) -> Tensor:
     if layer.bias is None:
         return torch.zeros(layer.out_features, device=layer.weight.device)
     return layer.bias.detach().float()
-
-
-def _blocks(weight: Tensor) -> Tensor:
-    """Return int8 weights [out, in] as they are stored, filled up to whole blocks."""
-    columns, depth = weight.shape
-    filled = functional.pad(weight, (0, -depth % _TOGETHER, 0, -columns % _COLUMNS))
-    raised = (filled.short() + _OFFSET).to(torch.uint8)
-    blocks = raised.reshape(-(-columns // _COLUMNS), _COLUMNS, -(-depth // _TOGETHER), _TOGETHER)
-    return blocks.transpose(1, 2).contiguous()

@@ -3,24 +3,13 @@
 
 #pragma once
 
-#include <algorithm>
-#include <cmath>
 #include <vector>
 
-#include "lanes.h"
+#include "packed.h"
 
 namespace outrider {
 
-// Weights are stored in blocks of `kColumns` columns, of which `kTogether` neighbours in depth lie
-// side by side: [columns / 16, depth / 4, 16, 4], plus 128, filled up with zeros (which are 128).
-constexpr int64_t kColumns = 16;
-constexpr int64_t kTogether = 4;
-constexpr int64_t kStep = kColumns * kTogether;
 constexpr int kMostTogether = 8;  // rows that are multiplied at a time
-constexpr int64_t kAhead = 4096;  // bytes
-
-typedef int32_t Sums __attribute__((vector_size(kColumns * 4)));
-typedef float Columns __attribute__((vector_size(kColumns * 4)));
 
 // Add to the sum of each column the products of its four weights with four values of a row.
 #if defined(__AVX512VNNI__)
@@ -62,19 +51,6 @@ struct WholeRows {
   std::vector<int32_t> sums;
 };
 
-inline float largest_magnitude(const float* x, int64_t count) {
-  Lanes most = {};
-  int64_t k = 0;
-  for (; k + kLanes <= count; k += kLanes) {
-    const Lanes part = load(x + k), size = part < 0.0f ? -part : part;
-    most = size > most ? size : most;
-  }
-  float largest = 0;
-  for (int i = 0; i < kLanes; ++i) largest = std::max(largest, most[i]);
-  for (; k < count; ++k) largest = std::max(largest, std::abs(x[k]));
-  return largest;
-}
-
 inline WholeRows::WholeRows(const float* x, int64_t count, int64_t depth)
     : count(count), stride((depth + kTogether - 1) / kTogether * kTogether),
       values(count * stride), scales(count), sums(count) {
@@ -104,14 +80,6 @@ inline WholeRows::WholeRows(const float* x, int64_t count, int64_t depth)
     }
   }
 }
-
-// A layer: its weights as stored, a scale and an offset for each of its columns.
-struct WholeLayer {
-  const uint8_t* weights;
-  const float* scales;
-  const float* offsets;
-  int64_t columns, steps;  // of depth
-};
 
 // Sums of M rows with a block of columns. Few rows have several sums each, so that none waits.
 template <int M>
@@ -151,7 +119,7 @@ inline void add_up_to(int64_t count, const int8_t* x, int64_t stride, const uint
 }
 
 // y [R, columns] = the layer's outputs for rows of x, on top of what is at `onto`, if not null.
-inline void multiply_whole(const WholeRows& x, const WholeLayer& layer, const float* onto,
+inline void multiply_whole(const WholeRows& x, const PackedLayer& layer, const float* onto,
                            float* y) {
   const int64_t blocks = (layer.columns + kColumns - 1) / kColumns;
 #pragma omp parallel for schedule(static)
@@ -163,7 +131,7 @@ inline void multiply_whole(const WholeRows& x, const WholeLayer& layer, const fl
       const int64_t count = std::min<int64_t>(kMostTogether, x.count - r);
       add_up_to(count, x.row(r), x.stride, w, layer.steps, sums);
       for (int64_t m = 0; m < count; ++m) {
-        const Columns exact = __builtin_convertvector(sums[m] - 128 * x.sums[r + m], Columns);
+        const Columns exact = __builtin_convertvector(sums[m] - kRaised * x.sums[r + m], Columns);
         const Columns scaled = exact * x.scales[r + m];
         const int64_t place = (r + m) * layer.columns + first;
         for (int64_t c = 0; c < width; ++c)
