@@ -20,6 +20,7 @@ namespace {
 
 // From here on a product is limited by arithmetic, which the library does better.
 constexpr int64_t kManyRows = 64;
+constexpr int64_t kRowsInCache = 64;  // of inputs and outputs, beside a part of the weights
 
 // Call `use` with the type of weights that are stored as `type`: in blocks of a kind, if it has a
 // name, or each by itself.
@@ -144,8 +145,12 @@ std::vector<at::Tensor> packed_rows(const at::Tensor& x, at::TensorList stored,
                             numbers(biases, i, columns, kept), columns, stored[i].size(1)};
     products.push_back({layer, outputs.back().data_ptr<float>()});
   }
-  multiply_short(ShortRows(from.const_data_ptr<float>(), depth ? x.numel() / depth : 0, depth),
-                 products);
+  const int64_t rows = depth ? x.numel() / depth : 0;
+  for (int64_t first = 0; first < rows; first += kRowsInCache) {
+    const int64_t some = std::min(kRowsInCache, rows - first);
+    multiply_short(ShortRows(from.const_data_ptr<float>() + first * depth, some, depth), products);
+    for (PackedProduct& product : products) product.y += some * product.layer.columns;
+  }
   for (at::Tensor& output : outputs) output = output.to(x.scalar_type());
   return outputs;
 }
