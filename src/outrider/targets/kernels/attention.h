@@ -106,18 +106,48 @@ inline void mix(const T* values, int64_t width, const std::vector<int64_t>& seen
     }
 }
 
+// The scores of a query with `kLanes` keys, which `key(i)` points to, filled up to that many.
+template <typename Key>
+inline Lanes score_block(const float* query, int64_t width, Key key) {
+  Lanes sums[kLanes] = {};
+  int64_t k = 0;
+  for (; k + kLanes <= width; k += kLanes) {
+    Lanes part = load(query + k);
+    keep(part);
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; ++i) sums[i] = multiply_add(load(key(i) + k), part, sums[i]);
+  }
+  Lanes scores = sums_of_each(sums);
+  for (; k < width; ++k)
+    for (int i = 0; i < kLanes; ++i) scores[i] += query[k] * key(i)[k];
+  return scores;
+}
+
 // The scores of `group` queries [group, width] with every token seen, `stride` apart.
 template <typename T>
 inline void score(const float* queries, int64_t group, const T* keys, int64_t width,
-                  const std::vector<int64_t>& seen, float* scores, int64_t stride) {
-  const T* nothing = nullptr;
-  size_t k = 0;
-  while (k < seen.size()) {
-    const T* key = keys + seen[k] * width;
-    const bool is_run = k + 4 <= seen.size() && seen[k + 3] == seen[k] + 3;
-    if (is_run) multiply_rows<Single, 4>(group, queries, key, width, scores + k, stride, nothing);
-    else multiply_rows<Single, 1>(group, queries, key, width, scores + k, stride, nothing);
-    k += is_run ? 4 : 1;
+                  const std::vector<int64_t>& seen, float* scores, int64_t stride,
+                  std::vector<float>& wide) {
+  const int64_t count = seen.size();
+  for (int64_t k = 0; k < count; k += kLanes) {
+    const int64_t last = std::min<int64_t>(k + kLanes, count) - 1;
+    const auto each = [&](auto key) {
+      for (int64_t g = 0; g < group; ++g)
+        store(scores + g * stride + k, score_block(queries + g * width, width, key));
+    };
+    const T* first = keys + seen[k] * width;
+    const bool is_run = last - k + 1 == kLanes && seen[last] - seen[k] == last - k;
+    if constexpr (std::is_same_v<T, float>) {
+      if (is_run) {
+        each([&](int64_t i) { return first + i * width; });
+        continue;
+      }
+    }
+    // Keys that are narrow, or do not lie side by side, are widened or brought there once for all.
+    for (int64_t i = 0; i < kLanes; ++i)
+      for (int64_t c = 0; c < width; ++c)
+        wide[i * width + c] = static_cast<float>(keys[seen[std::min(k + i, last)] * width + c]);
+    each([&](int64_t i) { return wide.data() + i * width; });
   }
 }
 
@@ -126,6 +156,7 @@ struct Scratch {
   std::vector<int64_t> seen;
   std::vector<float> scores;
   std::vector<float> totals;
+  std::vector<float> wide;  // a block of keys
 };
 
 // One row, one head of keys: queries [group, width] (scaled) to out [group, value width].
@@ -141,7 +172,8 @@ void attend(const float* queries, int64_t group, const Cache<T>& keys, const Cac
   float* scores = scratch.scores.data();
   float* totals = scratch.totals.data();
   const T* key = keys.head(row.slot, head);
-  score(queries, group, key, keys.width, scratch.seen, scores, stride);
+  scratch.wide.resize(kLanes * keys.width);
+  score(queries, group, key, keys.width, scratch.seen, scores, stride, scratch.wide);
   for (int64_t g = 0; g < group; ++g) totals[g] = soften(scores + g * stride, count, softcap);
   const T* value = values.head(row.slot, head);
   const int64_t width = values.width;

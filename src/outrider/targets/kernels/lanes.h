@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #if defined(__AVX2__)
 #include <immintrin.h>
@@ -112,6 +113,27 @@ inline Four sums_of(Lanes first, Lanes second, Lanes third, Lanes fourth) {
   const Four cd =
       __builtin_shufflevector(c, d, 0, 4, 1, 5) + __builtin_shufflevector(c, d, 2, 6, 3, 7);
   return __builtin_shufflevector(ab, cd, 0, 1, 4, 5) + __builtin_shufflevector(ab, cd, 2, 3, 6, 7);
+}
+
+// Vectors of pieces of `kPiece` lanes each: those of even (odd) place in a, then those in b.
+template <int kPiece, int kOdd, int... kLane>
+inline Lanes pieces(Lanes a, Lanes b, std::integer_sequence<int, kLane...>) {
+  return __builtin_shufflevector(
+      a, b, (kLane / kPiece * 2 + kOdd) * kPiece + kLane % kPiece...);
+}
+
+// The sum over the lanes of each of `kLanes` vectors, side by side; each is added up in the same
+// order. Halves of a vector are added up, then quarters, ...: what is left of two fits into one.
+template <int kPiece = kLanes / 2>
+inline Lanes sums_of_each(Lanes (&v)[2 * kPiece]) {
+  constexpr auto kAll = std::make_integer_sequence<int, kLanes>();
+  Lanes sums[kPiece];
+#pragma GCC unroll 8
+  for (int i = 0; i < kPiece; ++i)
+    sums[i] = pieces<kPiece, 0>(v[2 * i], v[2 * i + 1], kAll) +
+              pieces<kPiece, 1>(v[2 * i], v[2 * i + 1], kAll);
+  if constexpr (kPiece == 1) return sums[0];
+  else return sums_of_each<kPiece / 2>(sums);
 }
 
 // exp(x) for x <= 0, to about two units in the last place; 0 below -87.
