@@ -8,7 +8,7 @@ from typing import Any
 
 _SCRIPT = """
 import ctypes, pathlib, re, sys, tempfile
-import torch, outrider
+import torch, torch._inductor.package, outrider
 from transformers import LlamaConfig, LlamaForCausalLM
 from outrider.targets.loading import load_model, load_tokenizer
 from outrider.targets.quiet import quiet_transformers

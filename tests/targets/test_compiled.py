@@ -150,6 +150,18 @@ def test_int8_layers_are_packed_for_compiled_passes_and_say_what_they_said() -> 
         assert layers and all(layer.is_packed for layer in layers)
         (found,) = target.score([Rows(target.open(128), CONTEXT, TREE)]).logits
         torch.testing.assert_close(found, eager, atol=5e-3, rtol=5e-3)
+    # All layers' states are held for no more rows of a prompt than read the weights together.
+    passes: Any = targets[0]._passes
+    counts: list[int] = []
+    run = passes._pass
+
+    def count(spans: Any, layers: Any) -> None:
+        counts.append(sum(map(len, spans)))
+        run(spans, layers)
+
+    passes._pass = count
+    targets[0].score([Rows(targets[0].open(256), random_ids(150))])
+    assert max(counts) == 64 and sum(counts) == 150
     # What is packed is also read by passes that are not compiled.
     torch.testing.assert_close(own_rows(models[1], CONTEXT, TREE), eager, atol=5e-3, rtol=5e-3)
 

@@ -16,6 +16,7 @@ from outrider.targets.work import Span, Work
 from outrider.trees.bits import bit_words
 
 _PROMPT_ROWS = 256  # the states of all layers are held as long as a pass takes
+_PACKED_PROMPT_ROWS = 64  # packed weights are read again for each so many rows in any case
 _RAGGED_ROWS = 16  # pending tokens that may still share a pass with others
 
 
@@ -26,16 +27,29 @@ class CompiledPasses(Passes):
     invariant numerics needs no more than passes that stay that small.
     """
 
-    def __init__(self, run: Pass, cache: KVCache, device: torch.device, *, few_rows: bool) -> None:
+    def __init__(
+        self,
+        run: Pass,
+        cache: KVCache,
+        device: torch.device,
+        *,
+        few_rows: bool,
+        is_packed: bool = False,
+    ) -> None:
+        """`is_packed`: the pass reads packed weights of eight bits."""
         super().__init__(device)
         self._run_graph = run
         self._cache = cache
         self._few_rows = few_rows
-        self._most_rows = MOST_FEW_ROWS if few_rows else _PROMPT_ROWS
+        self._is_packed = is_packed
+        most = _PACKED_PROMPT_ROWS if is_packed else _PROMPT_ROWS
+        self._most_rows = MOST_FEW_ROWS if few_rows else most
 
     def over(self, run: Pass) -> CompiledPasses:
         """Return passes like these through a function compiled from a part of the model."""
-        return CompiledPasses(run, self._cache, self._device, few_rows=self._few_rows)
+        return CompiledPasses(
+            run, self._cache, self._device, few_rows=self._few_rows, is_packed=self._is_packed
+        )
 
     def run(self, works: Sequence[Work], layers: Sequence[int] = ()) -> None:
         """Prompts by themselves, so that drafts never change their bits; then all the rest."""

@@ -1,4 +1,4 @@
-"""Weights that lie in a mapped file and will hardly be read again: their pages are given back."""
+"""Memory that is not needed any more, and given back: what was freed, or is in a mapped file."""
 
 from __future__ import annotations
 
@@ -26,3 +26,10 @@ def page_out(tensors: Iterable[Tensor]) -> None:
         last = (tensor.data_ptr() + tensor.nbytes) // mmap.PAGESIZE
         if last > first:
             advise(first * mmap.PAGESIZE, (last - first) * mmap.PAGESIZE, _PAGEOUT)
+
+
+def trim() -> None:
+    """Give back what was freed, where the C library keeps such memory for later (glibc's does)."""
+    give_back = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if give_back is not None:
+        give_back(0)

@@ -30,8 +30,9 @@ from outrider.targets.graphed import GraphedPasses, can_be_graphed
 from outrider.targets.layer_range import LayerRange
 from outrider.targets.memory import plan_memory, require_fits
 from outrider.targets.offload import execution_device
-from outrider.targets.paging import page_out
+from outrider.targets.paging import page_out, trim
 from outrider.targets.passes import Passes
+from outrider.targets.quantization import is_int8
 from outrider.targets.shapes import ShapedTarget, same_bits
 from outrider.targets.work import CachedSequence, Work
 from outrider.types import DraftTree, Numerics
@@ -95,6 +96,7 @@ class TransformersTarget(ShapedTarget):
         self._blocks: Mapping[str, Blocks] | None = None
         self.is_compiled = compile is not False and self._use_compiled(must=self._must_compile)
         self.preferred_rows = self._passes.preferred_rows
+        trim()  # of what reading weights and trying passes out took
 
     def _eager_passes(self) -> Passes:
         if self.numerics == "invariant":
@@ -113,7 +115,10 @@ class TransformersTarget(ShapedTarget):
         if run is None:
             return False
         eager, few_rows = self._passes, self.numerics == "invariant"
-        self._passes = CompiledPasses(run, self._cache, self.device, few_rows=few_rows)
+        is_packed = is_int8(self.model)
+        self._passes = CompiledPasses(
+            run, self._cache, self.device, few_rows=few_rows, is_packed=is_packed
+        )
         self._probe()
         if few_rows and not all(same_bits(self, *shape) for shape in _TRIED_SHAPES):
             _LOGGER.warning("passes run eagerly: compiled ones change the bits of rows here")
