@@ -168,8 +168,8 @@ def test_leaders_are_the_highest_keys_and_of_equals_the_lowest_tokens(
     ids = torch.randperm(2000, generator=generator)[:1000] if with_ids else None
     tokens = list(range(1000)) if ids is None else ids.tolist()
     law = torch.randn(3, 1000, generator=generator).softmax(-1)
-    for count in (1, 4, 60):
-        found = leaders(keys, law, count, ids)
+    for count in (1, 4, 60, 1000, 2000):
+        found = leaders(keys, count, ids, law)
         for row, chances, each in zip(keys.tolist(), law.tolist(), found, strict=True):
             columns = zip(row, tokens, chances, strict=True)
             ranked = sorted(columns, key=lambda one: (-one[0], one[1]))
@@ -179,7 +179,16 @@ def test_leaders_are_the_highest_keys_and_of_equals_the_lowest_tokens(
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_a_row_that_is_led_by_no_number_has_that_leader_alone(bad: float) -> None:
     keys = torch.tensor([[1.0, bad, 2.0], [-math.inf] * 3, [1.0, 3.0, 2.0]])
-    found = leaders(keys, keys, 2)
+    found = leaders(keys, 2)
     assert [len(row) for row in found] == [1, 0, 2]
     assert not math.isfinite(found[0][0][0])
     assert [token for _, token, _ in found[2]] == [1, 2]
+
+
+def test_leaders_have_the_chances_that_a_softmax_of_keys_gives() -> None:
+    keys = torch.randn(3, 50, generator=torch.Generator().manual_seed(1)) * 10
+    keys[1, 5:], keys[2] = -math.inf, keys[2] + 1e4
+    for found, law in zip(leaders(keys, 7), keys.softmax(-1), strict=True):
+        tokens = [token for _, token, _ in found]
+        chances = torch.tensor([chance for *_, chance in found])
+        torch.testing.assert_close(chances, law[tokens])

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from outrider.drafters.spec import DrafterSpec
     from outrider.heads.eagle import EagleHead
     from outrider.heads.medusa import MedusaHeads
+    from outrider.sampling.draw import Finder
     from outrider.targets.loading import LoadedModel
     from outrider.targets.transformers import TransformersTarget
 
@@ -126,7 +127,13 @@ def _build_head_drafter(
 
         eagle = EagleHead.load(head.config, head.tensors)
         output_layer = _place(eagle, target, get_output(), borrows=not head.config.owns_head)
-        return EagleDrafter(eagle, embeddings=embeddings, output_layer=output_layer, **options)
+        return EagleDrafter(
+            eagle,
+            embeddings=embeddings,
+            output_layer=output_layer,
+            find=_finder(target),
+            **options,
+        )
     from outrider.drafters.medusa import MedusaDrafter
     from outrider.heads.medusa import MedusaHeads
 
@@ -155,6 +162,15 @@ def _place(
 
     run_by_kernels(head)
     return lent_layer(output_layer, target.model.dtype) if borrows else output_layer
+
+
+def _finder(target: TransformersTarget) -> Finder | None:
+    """Return our own way to the likeliest tokens, where the target is compiled."""
+    if not _has_kernels(target):
+        return None
+    from outrider.heads.kernels import find_leading
+
+    return find_leading
 
 
 def _has_kernels(target: TransformersTarget) -> bool:

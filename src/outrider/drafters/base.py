@@ -12,6 +12,8 @@ from outrider.types import Candidates, DraftTree, EncoderInput, TokenIds
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from outrider.sampling.draw import Finder
+
 
 class DraftSampler(Protocol):
     """How a drafter that samples chooses a token: the request's temperature, and its noise.
@@ -47,12 +49,14 @@ class DraftSampler(Protocol):
         count: int,
         ids: Tensor | None = None,
         paths: Sequence[TokenIds] | None = None,
+        find: Finder | None = None,
     ) -> Candidates:
         """Choose up to `count` different tokens for each row of draft logits [R, D].
 
         `positions` are the absolute ones the tokens would stand at. `ids` [D] are the target's
         ids that the columns stand for, where they are not 0 to V - 1. `paths[r]` are the tokens
-        drafted before row r: what the request's grammar refuses there is not chosen.
+        drafted before row r: what the request's grammar refuses there is not chosen. `find` is a
+        faster way to the likeliest than torch's, where a drafter has one.
         """
         ...
 

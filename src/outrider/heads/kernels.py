@@ -7,7 +7,8 @@ modules that are replaced, as they are, say what is to be computed.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -60,7 +61,7 @@ def _replace_layers(head: Any) -> None:
     """Replace modules of an EAGLE head by others that do the same."""
     load_drafting_kernels()
     for i, layer in enumerate(head.layers):
-        head.layers[i] = KernelFused(layer) if isinstance(layer, FusedLayer) else KernelLayer(layer)
+        head.layers[i] = KernelBlock(layer, *_norms_before(layer))
     if head.lm_head is not None:
         head.lm_head = WholeLinear(head.lm_head)
     head.rotary = KernelRotary(head.rotary)
@@ -71,6 +72,24 @@ def _replace_layers(head: Any) -> None:
         head.fc_norm = nn.ModuleList(map(KernelNorm, head.fc_norm))
     # States of a target have single values far above all others, which would drown in eight bits.
     head.fc = KernelLinear(head.fc)
+
+
+def _norms_before(layer: Layer | FusedLayer) -> list[RMSNorm]:
+    """Return the norms of what enters a layer's attention: none for one that reads it as it is."""
+    if isinstance(layer, FusedLayer):
+        return [layer.input_layernorm, layer.hidden_norm]
+    return [layer.input_layernorm] if isinstance(layer.input_layernorm, RMSNorm) else []
+
+
+def find_leading(keys: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the `count` highest keys of each row [R, D], their columns and chances (`Finder`).
+
+    Of equal keys the first columns are found.
+    """
+    found: tuple[Tensor, Tensor, Tensor] = torch.ops.outrider.leading(
+        keys.float().contiguous(), count
+    )
+    return found
 
 
 def lent_layer(layer: nn.Module, dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
@@ -101,9 +120,9 @@ class KernelNorm(nn.Module):
 
 
 class KernelBlock(nn.Module):
-    """A decoder layer but for what enters its attention."""
+    """A decoder layer, with the norms before its attention."""
 
-    def __init__(self, layer: Layer | FusedLayer) -> None:
+    def __init__(self, layer: Layer | FusedLayer, *norms: RMSNorm) -> None:
         super().__init__()
         attention, mlp, norm = layer.self_attn, layer.mlp, layer.post_attention_layernorm
         products = (
@@ -113,26 +132,34 @@ class KernelBlock(nn.Module):
             WholeLinear(mlp.down_proj),
         )
         self.products = nn.ModuleList(products)
-        self.norm = norm
+        self.norm, self.norms = norm, nn.ModuleList(norms)
         self._parts = [part for product in products for part in product.parts]
         self._norm, self._epsilon = norm.weight.detach(), norm.epsilon
+        self._norms = [one.weight.detach() for one in norms]
+        self._is_normed = isinstance(layer, FusedLayer) and layer.norm_before_residual
         self._layer = attention.layer
         self._width = attention.head_dim
         self._heads = attention.k_proj.out_features // attention.head_dim
 
-    def forward(
-        self, entering: Tensor, residual: Tensor, rotation: Rotation, attend: Stored
-    ) -> Tensor:
-        """Return the hidden states [R, H], from what enters attention [R, W] and goes past it."""
-        keys, values = attend.room(self._layer, self._heads, self._width, residual)
+    def forward(self, *args: Tensor | Turns | Stored) -> Tensor:
+        """Return the hidden states [R, H] after the layer, from those before it.
+
+        Arguments are those of `Layer` or `FusedLayer`: what enters attention, the last of which
+        also goes past it, then turns and attention.
+        """
+        *given, turns, attend = cast("tuple[Any, ...]", args)
+        rows = [one.contiguous() for one in given]
+        keys, values = attend.room(self._layer, self._heads, self._width, rows[-1])
         after: Tensor = torch.ops.outrider.draft_layer(
-            entering,
-            residual,
+            rows,
+            self._norms,
+            self._is_normed,
             self._parts,
             self._norm,
             self._epsilon,
-            rotation.cosine,
-            rotation.sine,
+            turns.cosine,
+            turns.sine,
+            turns.lines,
             keys,
             values,
             attend.places,
@@ -141,39 +168,13 @@ class KernelBlock(nn.Module):
         return after
 
 
-class KernelLayer(nn.Module):
-    """`Layer` by our operators."""
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """How far rows are turned: `lines` [R] of the tables `cosine` and `sine` [T, 1, width]."""
 
-    def __init__(self, layer: Layer) -> None:
-        super().__init__()
-        norm = layer.input_layernorm
-        self.norm = KernelNorm(norm) if isinstance(norm, RMSNorm) else norm
-        self.block = KernelBlock(layer)
-
-    def forward(self, hidden: Tensor, rotation: Rotation, attend: Stored) -> Tensor:
-        """Return the hidden states [R, H] after the layer."""
-        hidden = hidden.contiguous()
-        after: Tensor = self.block(self.norm(hidden), hidden, rotation, attend)
-        return after
-
-
-class KernelFused(nn.Module):
-    """`FusedLayer` by our operators."""
-
-    def __init__(self, layer: FusedLayer) -> None:
-        super().__init__()
-        self._norm_before_residual = layer.norm_before_residual
-        self.norms = KernelNorm(layer.input_layernorm, layer.hidden_norm)
-        self.block = KernelBlock(layer)
-
-    def forward(
-        self, embeddings: Tensor, hidden: Tensor, rotation: Rotation, attend: Stored
-    ) -> Tensor:
-        """Return the hidden states [R, H] after the layer."""
-        both = self.norms(embeddings, hidden)
-        residual = both[:, hidden.shape[1] :] if self._norm_before_residual else hidden
-        after: Tensor = self.block(both, residual.contiguous(), rotation, attend)
-        return after
+    cosine: Tensor
+    sine: Tensor
+    lines: Tensor
 
 
 class KernelRotary(nn.Module):
@@ -184,13 +185,15 @@ class KernelRotary(nn.Module):
         self.rotary = rotary
         self._kept: Rotation | None = None
 
-    def forward(self, positions: Tensor, like: Tensor) -> Rotation:
-        """Return the rotation at the positions [R]."""
+    def forward(self, positions: Tensor, like: Tensor) -> Turns:
+        """Return how far rows at the positions [R] are turned."""
         if self.rotary.moves:
             moved: Rotation = self.rotary(positions, like)
-            return moved
+            lines = torch.arange(len(positions))
+            return Turns(moved.cosine.contiguous(), moved.sine.contiguous(), lines)
         furthest = int(positions.max())
         if self._kept is None or furthest >= len(self._kept.cosine):
             end = (furthest // _ANGLES + 1) * _ANGLES
-            self._kept = self.rotary(torch.arange(end), like)
-        return Rotation(self._kept.cosine[positions], self._kept.sine[positions])
+            table: Rotation = self.rotary(torch.arange(end), like)
+            self._kept = Rotation(table.cosine.contiguous(), table.sine.contiguous())
+        return Turns(self._kept.cosine, self._kept.sine, positions)

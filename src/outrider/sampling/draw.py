@@ -6,7 +6,7 @@ A draw comes with what it won by, which is no finite number if the scores left n
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -17,6 +17,10 @@ from outrider.sampling.noise import KeyedNoise, Stream, exponential
 
 Leader: TypeAlias = tuple[float, int, float]
 """A key, the token it belongs to, and the probability of that token."""
+
+Finder: TypeAlias = Callable[[Tensor, int], tuple[Tensor, Tensor, Tensor]]
+"""From keys [R, D] and a count: of each row so many of the highest, in falling order (what is no
+number comes first), their columns, and what a softmax of the row gives them; all [R, count]."""
 
 
 def race_keys(
@@ -79,24 +83,48 @@ def fresh_keys(
     return keys
 
 
-def leaders(keys: Tensor, law: Tensor, count: int, ids: Tensor | None = None) -> list[list[Leader]]:
+def leaders(
+    keys: Tensor,
+    count: int,
+    ids: Tensor | None = None,
+    law: Tensor | None = None,
+    find: Finder | None = None,
+) -> list[list[Leader]]:
     """Return the `count` highest keys of each row [R, D], the lowest token first among equals.
 
-    Column c stands for token `ids[c]`, or for c itself, and has probability `law[:, c]`. Tokens
-    with a key of -inf are left out; a row whose highest key is NaN or infinite has that one alone.
+    Column c stands for token `ids[c]`, or for c itself, and has probability `law[:, c]`, by default
+    what a softmax of the keys gives it: `find` may do that faster than torch. Tokens with a key of
+    -inf are left out; a row whose highest key is NaN or infinite has that one alone.
     """
     # One more than is wanted, so that a tie at the end is seen.
-    values, columns = keys.topk(min(count + 1, keys.shape[-1]), dim=-1)
-    chances = law.gather(-1, columns)
+    wanted, width = min(count + 1, keys.shape[-1]), keys.shape[-1]
+    if law is None:
+        values, columns, chances = (find or _find)(keys, wanted)
+    else:
+        values, columns = keys.topk(wanted, dim=-1)
+        chances = law.gather(-1, columns)
     tokens = columns if ids is None else ids[columns]
-    packed = torch.stack((values.double(), tokens.double(), chances.double()), dim=-1)
-    found = [_ordered(row) for row in packed.tolist()]  # one copy to the host
+    found = [_ordered(row) for row in _rows(values, tokens, chances)]
     for r, row in enumerate(found):
-        if len(row) == values.shape[-1] < keys.shape[-1] and row[count - 1][0] == row[-1][0]:
+        if len(row) == wanted < width and row[count - 1][0] == row[-1][0]:
             # More tokens than were looked at share a key, so a lower one may be among the rest.
             equal = (keys[r] >= row[-1][0]).nonzero().squeeze(-1)
-            found[r] = _among(equal, keys[r], law[r], ids)
+            found[r] = _among(equal, keys[r], keys[r].softmax(-1) if law is None else law[r], ids)
     return [row[:count] for row in found]
+
+
+def _find(keys: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
+    values, columns = keys.topk(count, dim=-1)
+    return values, columns, keys.softmax(dim=-1).gather(-1, columns)
+
+
+def _rows(*columns: Tensor) -> list[list[tuple[float, ...]]]:
+    """Return tensors [R, count] side by side, on the host."""
+    if columns[0].device.type == "cpu":
+        parts = [part.tolist() for part in columns]
+        return [list(zip(*row, strict=True)) for row in zip(*parts, strict=True)]
+    packed = torch.stack([part.double() for part in columns], dim=-1)
+    return [[tuple(one) for one in row] for row in packed.tolist()]  # one copy to the host
 
 
 def _among(columns: Tensor, keys: Tensor, law: Tensor, ids: Tensor | None) -> list[Leader]:

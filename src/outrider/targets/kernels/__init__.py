@@ -31,7 +31,8 @@ _OPTIONS = (
     *("-O3", "-march=native", "-ffp-contract=off", "-std=c++20", "-fopenmp", "-fPIC", "-shared"),
 )
 _DRAFTING_SOURCES = (
-    *("drafting.cpp", "whole.h", "packed.h", "attention.h", "blocks.h", "product.h", "lanes.h"),
+    *("drafting.cpp", "leading.h", "whole.h", "packed.h"),
+    *("attention.h", "product.h", "lanes.h"),
 )
 _LIBRARY = "kernels.so"
 MOST_FEW_ROWS = 63

@@ -6,6 +6,7 @@
 #include <torch/library.h>
 
 #include "attention.h"
+#include "leading.h"
 #include "whole.h"
 
 namespace outrider {
@@ -63,18 +64,41 @@ void normalise(const float* x, int64_t rows, int64_t width, const float* weight,
   }
 }
 
-// RMS norms of tensors x[i] [R, width], each with its weight, side by side [R, n * width].
-at::Tensor normed(at::TensorList x, at::TensorList weights, double epsilon) {
+// RMS norms of tensors x[i] [R, width], each with its weight, side by side: y [R, n * width].
+void normalise_all(at::TensorList x, at::TensorList weights, double epsilon, float* y) {
   TORCH_CHECK(!x.empty() && x.size() == weights.size(), "a weight for each tensor");
   const int64_t rows = x[0].size(0), width = x[0].size(1), count = x.size();
-  at::Tensor y = at::empty({rows, count * width}, x[0].options());
   for (int64_t i = 0; i < count; ++i) {
     TORCH_CHECK(x[i].size(0) == rows && x[i].size(1) == width && weights[i].numel() == width,
                 "tensors of one shape, and a weight for each of their columns");
     normalise(floats(x[i], "x"), rows, width, floats(weights[i], "weight"),
-              static_cast<float>(epsilon), y.data_ptr<float>() + i * width, count * width);
+              static_cast<float>(epsilon), y + i * width, count * width);
   }
+}
+
+at::Tensor normed(at::TensorList x, at::TensorList weights, double epsilon) {
+  TORCH_CHECK(!x.empty(), "no tensors");
+  const int64_t count = x.size();
+  at::Tensor y = at::empty({x[0].size(0), count * x[0].size(1)}, x[0].options());
+  normalise_all(x, weights, epsilon, y.data_ptr<float>());
   return y;
+}
+
+// Of rows of keys [R, D] the `count` highest each, in falling order, the columns they are in, and
+// what a softmax of the row gives them, all [R, count].
+std::tuple<at::Tensor, at::Tensor, at::Tensor> leading(const at::Tensor& keys, int64_t count) {
+  const int64_t rows = keys.size(0), width = keys.size(1);
+  const float* from = floats(keys, "keys");
+  at::Tensor values = at::empty({rows, count}, keys.options());
+  at::Tensor columns = at::empty({rows, count}, keys.options().dtype(at::kLong));
+  at::Tensor chances = at::empty_like(values);
+  float *value = values.data_ptr<float>(), *chance = chances.data_ptr<float>();
+  int64_t* column = columns.data_ptr<int64_t>();
+#pragma omp parallel for schedule(static) if (rows > 1)
+  for (int64_t r = 0; r < rows; ++r)
+    find_leading(from + r * width, width, count, value + r * count, column + r * count,
+                 chance + r * count);
+  return {values, columns, chances};
 }
 
 // Turn a head's first half and second half against each other, by a row's position.
@@ -133,21 +157,41 @@ Stored stored_in(at::TensorList keys, at::TensorList values, const at::Tensor& p
   return stored;
 }
 
+// How far rows are turned: the lines of tables [T, size] that theirs are in.
+struct Turns {
+  const float *cosines, *sines;
+  std::vector<int64_t> lines;
+};
+
+Turns turns_of(const at::Tensor& cosine, const at::Tensor& sine, const at::Tensor& lines,
+               int64_t rows, int64_t size) {
+  const int64_t count = cosine.numel() / size;
+  TORCH_CHECK(cosine.numel() == count * size && sine.numel() == cosine.numel() &&
+                  lines.numel() == rows,
+              "a cosine and a sine for each component, and a line for each row");
+  const auto line = lines.accessor<int64_t, 1>();
+  Turns turns{floats(cosine, "cosine"), floats(sine, "sine"), {}};
+  for (int64_t r = 0; r < rows; ++r) {
+    TORCH_CHECK(0 <= line[r] && line[r] < count, "row ", r, " is turned beyond the table");
+    turns.lines.push_back(line[r] * size);
+  }
+  return turns;
+}
+
 // Attention of rows [R, queries | keys | values], turned by their positions; stores the rows first.
-std::vector<float> attended(std::vector<float>& rows, int64_t width, const at::Tensor& cosine,
-                            const at::Tensor& sine, const Stored& stored) {
+std::vector<float> attended(std::vector<float>& rows, int64_t width, const Turns& turns,
+                            const Stored& stored) {
   const int64_t size = stored.keys[0].width, shared = stored.keys[0].heads;
   const int64_t heads = width / size - 2 * shared, group = heads / shared;
   const int64_t count = stored.rows.size();
-  const float* cosines = floats(cosine, "cosine");
-  const float* sines = floats(sine, "sine");
   const float scale = 1 / std::sqrt(static_cast<float>(size));
   for (int64_t r = 0; r < count; ++r) {
     const Row& row = stored.rows[r];
     float* query = rows.data() + r * width;
     float* key = query + heads * size;
     for (int64_t h = 0; h < heads + shared; ++h)
-      turn(query + h * size, size, cosines + r * size, sines + r * size, h < heads ? scale : 1);
+      turn(query + h * size, size, turns.cosines + turns.lines[r], turns.sines + turns.lines[r],
+           h < heads ? scale : 1);
     const auto keep = [&](const float* from, const Cache<float>& cache) {
       for (int64_t h = 0; h < shared; ++h)
         std::copy_n(from + h * size, size, cache.head(0, h) + row.place * size);
@@ -172,41 +216,64 @@ std::vector<float> attended(std::vector<float>& rows, int64_t width, const at::T
   return mixed;
 }
 
-// A decoder layer of Llama's: attention over what `entering` [R, W] gives, on top of `residual`
-// [R, H], then a gated feed-forward block. `layers` are weight, scale and offset of four products:
-// queries, keys and values; output; gate and up; down. cosine, sine [R, width]; keys and values of
-// each request [heads, tokens, width]; places [R, 3] (request, place, prefix); branches [R, words].
-at::Tensor draft_layer(const at::Tensor& entering, const at::Tensor& residual,
+// What enters the attention of a layer, and what goes past it: rows x[i] [R, W], normed with a
+// weight each and side by side, or one as it is; and the last of them, normed too if it `is_normed`.
+struct Entering {
+  Entering(at::TensorList x, at::TensorList norms, double epsilon, bool is_normed);
+  const float* past() const { return residual.empty() ? last : residual.data(); }
+
+  int64_t rows, width, depth;  // of what goes past, and of what enters
+  const float* last;
+  std::vector<float> values, residual;
+};
+
+Entering::Entering(at::TensorList x, at::TensorList norms, double epsilon, bool is_normed)
+    : rows(x.back().size(0)), width(x.back().size(1)), depth(x.size() * width),
+      last(floats(x.back(), "x")), values(rows * depth) {
+  TORCH_CHECK(!norms.empty() || (x.size() == 1 && !is_normed), "norms for several tensors");
+  if (norms.empty()) std::copy_n(last, rows * width, values.begin());
+  else normalise_all(x, norms, epsilon, values.data());
+  for (int64_t r = 0; is_normed && r < rows; ++r)
+    residual.insert(residual.end(), values.begin() + (r + 1) * depth - width,
+                    values.begin() + (r + 1) * depth);
+}
+
+// A decoder layer of Llama's: attention over what `entering` gives, on top of what goes past it,
+// then a gated feed-forward block. `layers` are weight, scale and offset of four products: queries,
+// keys and values; output; gate and up; down. cosine, sine [T, size], of which `lines` [R] are the
+// rows'; keys and values of each request [heads, tokens, size]; places [R, 3] (request, place,
+// prefix); branches [R, words].
+at::Tensor draft_layer(at::TensorList x, at::TensorList norms, bool is_normed,
                        at::TensorList layers, const at::Tensor& norm, double epsilon,
-                       const at::Tensor& cosine, const at::Tensor& sine, at::TensorList keys,
-                       at::TensorList values, const at::Tensor& places,
+                       const at::Tensor& cosine, const at::Tensor& sine, const at::Tensor& lines,
+                       at::TensorList keys, at::TensorList values, const at::Tensor& places,
                        const at::Tensor& branches) {
-  TORCH_CHECK(layers.size() == 12, "four layers");
+  TORCH_CHECK(layers.size() == 12 && !x.empty(), "four layers, and rows");
   const auto layer = [&](int i) {
     return layer_of(layers[3 * i], layers[3 * i + 1], layers[3 * i + 2]);
   };
   const PackedLayer in = layer(0), out = layer(1), wide = layer(2), narrow = layer(3);
-  const int64_t rows = residual.size(0), width = residual.size(1);
+  const Entering entering(x, norms, epsilon, is_normed);
+  const int64_t rows = entering.rows, width = entering.width;
   const Stored stored = stored_in(keys, values, places, branches);
   const int64_t size = stored.keys[0].width, others = 2 * stored.keys[0].heads * size;
-  TORCH_CHECK(entering.size(0) == rows && places.size(0) == rows && branches.size(0) == rows &&
-                  cosine.numel() == rows * size && sine.numel() == rows * size,
-              "as many places, branches and angles as rows");
+  TORCH_CHECK(places.size(0) == rows && branches.size(0) == rows,
+              "as many places and branches as rows");
   TORCH_CHECK(in.columns > others && (in.columns - others) % (others / 2) == 0 &&
                   out.columns == width && narrow.columns == width && norm.numel() == width,
               "layers that fit each other");
+  const Turns turns = turns_of(cosine, sine, lines, rows, size);
   std::vector<float> heads(rows * in.columns);
-  multiply_rows(floats(entering, "entering"), rows, entering.size(1), in, nullptr, heads.data());
-  const std::vector<float> mixed = attended(heads, in.columns, cosine, sine, stored);
+  multiply_rows(entering.values.data(), rows, entering.depth, in, nullptr, heads.data());
+  const std::vector<float> mixed = attended(heads, in.columns, turns, stored);
   std::vector<float> hidden(rows * width), rested(rows * width);
-  multiply_rows(mixed.data(), rows, in.columns - others, out, floats(residual, "residual"),
-                hidden.data());
+  multiply_rows(mixed.data(), rows, in.columns - others, out, entering.past(), hidden.data());
   normalise(hidden.data(), rows, width, floats(norm, "norm"), static_cast<float>(epsilon),
             rested.data(), width);
   std::vector<float> both(rows * wide.columns), fed(rows * wide.columns / 2);
   multiply_rows(rested.data(), rows, width, wide, nullptr, both.data());
   gated(both.data(), rows, wide.columns / 2, fed.data());
-  at::Tensor y = at::empty_like(residual);
+  at::Tensor y = at::empty_like(x.back());
   multiply_rows(fed.data(), rows, wide.columns / 2, narrow, hidden.data(), y.data_ptr<float>());
   return y;
 }
@@ -216,15 +283,17 @@ at::Tensor draft_layer(const at::Tensor& entering, const at::Tensor& residual,
 
 TORCH_LIBRARY_FRAGMENT(outrider, m) {
   m.def("whole_linear(Tensor x, Tensor weight, Tensor scale, Tensor offset) -> Tensor");
+  m.def("leading(Tensor keys, int count) -> (Tensor, Tensor, Tensor)");
   m.def("normed(Tensor[] x, Tensor[] weights, float epsilon) -> Tensor");
   m.def(
-      "draft_layer(Tensor entering, Tensor residual, Tensor[] layers, Tensor norm, float epsilon, "
-      "Tensor cosine, Tensor sine, Tensor(a!)[] keys, Tensor(b!)[] values, Tensor places, "
-      "Tensor branches) -> Tensor");
+      "draft_layer(Tensor[] x, Tensor[] norms, bool is_normed, Tensor[] layers, Tensor norm, "
+      "float epsilon, Tensor cosine, Tensor sine, Tensor lines, Tensor(a!)[] keys, "
+      "Tensor(b!)[] values, Tensor places, Tensor branches) -> Tensor");
 }
 
 TORCH_LIBRARY_IMPL(outrider, CPU, m) {
   m.impl("whole_linear", &outrider::whole_linear);
+  m.impl("leading", &outrider::leading);
   m.impl("normed", &outrider::normed);
   m.impl("draft_layer", &outrider::draft_layer);
 }
