@@ -93,7 +93,7 @@ def find_leading(keys: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def lent_layer(layer: nn.Module, dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
-    """Return a target's output layer as a drafter's: a copy in eight bits, which is less to read.
+    """Return a target's output layer as a drafter's: in eight bits, a copy unless it is so already.
 
     One that is no plain layer is left as it is, and given rows of `dtype`, the target's.
     """

@@ -220,7 +220,8 @@ inline void multiply_short_block(const ShortRows& x, int64_t r, const PackedLaye
                         x.scales[(r + m) * x.groups + group];
   }
   for (int m = 0; m < M; ++m)
-    for (int g = 0; g < G; ++g) put_columns(layer, b + g, totals[m][g], y + (r + m) * layer.columns);
+    for (int g = 0; g < G; ++g)
+      put_columns(layer, b + g, totals[m][g], y + (r + m) * layer.columns);
 }
 
 template <int G, int M = kMostShort>

@@ -33,7 +33,9 @@ class RowTiles {
   RowTiles(const ShortRows& x, int64_t first, int64_t last);
   int64_t first() const { return first_; }
   int64_t count() const { return count_; }
-  const int8_t* at(int64_t chunk) const { return bytes_.data() + chunk * kTileRows * 2 * kTileDepth; }
+  const int8_t* at(int64_t chunk) const {
+    return bytes_.data() + chunk * kTileRows * 2 * kTileDepth;
+  }
 
  private:
   int64_t first_, count_;
@@ -53,7 +55,8 @@ inline RowTiles::RowTiles(const ShortRows& x, int64_t first, int64_t last)
     for (int64_t k = 0; k < x.stride; k += 32) {
       const __m512i whole = _mm512_loadu_si512(x.row(first + m) + k);
       const __m512i low = _mm512_srai_epi16(_mm512_slli_epi16(whole, 8), 8);
-      int8_t* to = bytes_.data() + (k / kTileDepth * kTileRows + m) * 2 * kTileDepth + k % kTileDepth;
+      const int64_t line = (k / kTileDepth * kTileRows + m) * 2;
+      int8_t* to = bytes_.data() + line * kTileDepth + k % kTileDepth;
       put(low, to);
       put(_mm512_srai_epi16(_mm512_sub_epi16(whole, low), 8), to + kTileDepth);
     }
@@ -160,7 +163,8 @@ inline void multiply_short_by_tiles(const ShortRows& x,
       if (b + kTileWide > product.layer.blocks())
         for (; b < product.layer.blocks(); b += kWide) multiply_short(x, product, b);
       else
-        for (const RowTiles& some : tiles) multiply_tiles_up_to(x, some, product.layer, b, product.y);
+        for (const RowTiles& some : tiles)
+          multiply_tiles_up_to(x, some, product.layer, b, product.y);
     });
   }
 }
