@@ -217,7 +217,7 @@ std::vector<float> attended(std::vector<float>& rows, int64_t width, const Turns
 }
 
 // What enters the attention of a layer, and what goes past it: rows x[i] [R, W], normed with a
-// weight each and side by side, or one as it is; and the last of them, normed too if it `is_normed`.
+// weight each and side by side, or one as it is; and the last of them, normed if it `is_normed`.
 struct Entering {
   Entering(at::TensorList x, at::TensorList norms, double epsilon, bool is_normed);
   const float* past() const { return residual.empty() ? last : residual.data(); }

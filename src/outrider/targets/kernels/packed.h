@@ -20,7 +20,7 @@ constexpr int64_t kAhead = 4096;  // bytes that are fetched ahead
 typedef int32_t Sums __attribute__((vector_size(kColumns * 4)));
 typedef float Columns __attribute__((vector_size(kColumns * 4)));
 
-// A layer: its weights as stored, a scale for each of its columns, and an offset where there is one.
+// A layer: its weights as stored, and of each column a scale, and an offset where there is one.
 struct PackedLayer {
   const uint8_t* weights;
   const float* scales;
@@ -30,6 +30,14 @@ struct PackedLayer {
   int64_t blocks() const { return (columns + kColumns - 1) / kColumns; }
   const uint8_t* block(int64_t b) const { return weights + b * steps * kStep; }
 };
+
+// The nearest whole number, of two as near the one further from zero: to the bit, whether a number
+// is rounded among others or by itself, as where vectors end depends on the processor.
+inline IntLanes rounded(Lanes x) {
+  const Lanes half = x < 0.0f ? Lanes{} - 0.5f : Lanes{} + 0.5f;
+  return __builtin_convertvector(x + half, IntLanes);
+}
+inline int32_t rounded(float x) { return static_cast<int32_t>(x + (x < 0 ? -0.5f : 0.5f)); }
 
 inline float largest_magnitude(const float* x, int64_t count) {
   Lanes most = {};

@@ -73,9 +73,7 @@ inline void ShortRows::fill(const float* x, int64_t width, int16_t* to, float& s
   IntLanes totals = {};
   int64_t k = 0;
   for (; k + kLanes <= width; k += kLanes) {
-    const Lanes scaled = load(x + k) * inverse;
-    const Lanes half = scaled < 0.0f ? Lanes{} - 0.5f : Lanes{} + 0.5f;
-    const IntLanes whole = __builtin_convertvector(scaled + half, IntLanes);
+    const IntLanes whole = rounded(load(x + k) * inverse);
     const Narrow narrow = __builtin_convertvector(in_pairs(whole), Narrow);
     std::memcpy(to + k, &narrow, sizeof(narrow));
     totals += whole;
@@ -84,8 +82,7 @@ inline void ShortRows::fill(const float* x, int64_t width, int16_t* to, float& s
   for (int i = 0; i < kLanes; ++i) total += totals[i];
   for (; k < width; ++k) {
     constexpr int kPlaces[kTogether] = {0, 2, 1, 3};
-    const float scaled = x[k] * inverse;
-    const auto whole = static_cast<int32_t>(scaled + (scaled < 0 ? -0.5f : 0.5f));
+    const int32_t whole = rounded(x[k] * inverse);
     to[k / kTogether * kTogether + kPlaces[k % kTogether]] = static_cast<int16_t>(whole);
     total += whole;
   }

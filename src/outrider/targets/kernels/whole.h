@@ -64,18 +64,14 @@ inline WholeRows::WholeRows(const float* x, int64_t count, int64_t depth)
     IntLanes total = {};
     int64_t k = 0;
     for (; k + kLanes <= depth; k += kLanes) {
-      const Lanes scaled = load(x + k) * inverse;
-      const Lanes half = scaled < 0.0f ? Lanes{} - 0.5f : Lanes{} + 0.5f;
-      const IntLanes whole = __builtin_convertvector(scaled + half, IntLanes);
+      const IntLanes whole = rounded(load(x + k) * inverse);
       const Narrow narrow = __builtin_convertvector(whole, Narrow);
       std::memcpy(to + k, &narrow, sizeof(narrow));
       total += whole;
     }
     for (int i = 0; i < kLanes; ++i) sums[r] += total[i];
     for (; k < depth; ++k) {
-      // As above, to the bit: where the lanes end depends on the processor.
-      const float scaled = x[k] * inverse;
-      to[k] = static_cast<int8_t>(static_cast<int32_t>(scaled + (scaled < 0 ? -0.5f : 0.5f)));
+      to[k] = static_cast<int8_t>(rounded(x[k] * inverse));
       sums[r] += to[k];
     }
   }
