@@ -62,6 +62,16 @@ def test_a_packed_layer_says_what_it_said_of_rows_of_sixteen_bits(
     torch.testing.assert_close(one(x), before)
 
 
+def test_a_drafter_that_shares_packed_weights_never_unpacks_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    load_kernels()
+    one = layer(48, 64)
+    one.pack()
+    monkeypatch.setattr("outrider.targets.int8.unpacked", lambda *_: pytest.fail("unpacked"))
+    assert WholeLinear(one).weight.data_ptr() == one.weight.data_ptr()
+
+
 @torch.no_grad()
 def test_drafters_read_packed_weights_as_they_read_others() -> None:
     load_kernels()

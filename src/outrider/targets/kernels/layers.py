@@ -51,11 +51,9 @@ class WholeLinear(nn.Module):
     def __init__(self, *layers: nn.Linear | Int8Linear) -> None:
         super().__init__()
         load_drafting_kernels()
-        weights, scales = zip(*map(_whole_numbers, layers), strict=True)
-        (first, *rest) = layers
-        is_there = isinstance(first, Int8Linear) and first.is_packed and not rest
-        self.register_buffer("weight", first.weight if is_there else packed(torch.cat(weights)))
-        self.register_buffer("scale", torch.cat(scales))
+        weight, scale = _packed_together(layers)
+        self.register_buffer("weight", weight)
+        self.register_buffer("scale", scale)
         self.register_buffer("offset", torch.cat([_offset(layer) for layer in layers]))
 
     @property
@@ -79,6 +77,15 @@ def use_kernels(module: nn.Module, kernel: Callable[[nn.Linear], nn.Module] = Ke
         for name, child in parent.named_children():
             if isinstance(child, nn.Linear):
                 setattr(parent, name, kernel(child))
+
+
+def _packed_together(layers: tuple[nn.Linear | Int8Linear, ...]) -> tuple[Tensor, Tensor]:
+    """Return the weights of layers, side by side and packed, and their scales in float32."""
+    first, *rest = layers
+    if isinstance(first, Int8Linear) and first.is_packed and not rest:
+        return first.weight, first.scale.float()
+    weights, scales = zip(*map(_whole_numbers, layers), strict=True)
+    return packed(torch.cat(weights)), torch.cat(scales)
 
 
 def _whole_numbers(layer: nn.Linear | Int8Linear) -> tuple[Tensor, Tensor]:
