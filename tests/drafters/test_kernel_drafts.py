@@ -13,7 +13,7 @@ from outrider.drafters import build_drafter
 from outrider.drafters.base import DraftRequest
 from outrider.drafters.spec import parse_spec
 from outrider.heads.config import MedusaConfig
-from outrider.heads.kernels import KernelBlock
+from outrider.heads.kernels import KernelBlock, find_leading
 from outrider.sampling.noise import KeyedNoise
 from outrider.sampling.sampler import KeyedDraftSampler
 from outrider.targets.kernels.layers import WholeLinear
@@ -63,6 +63,7 @@ def test_a_compiled_target_has_its_heads_run_by_kernels(head: Checkpoint) -> Non
     kinds = {type(one) for one in module.modules()}
     assert torch.nn.Linear not in kinds
     assert (KernelBlock if head.kind == "eagle" else WholeLinear) in kinds
+    assert head.kind != "eagle" or drafter._find is find_leading
     borrows = head.config is not EAGLE_3
     assert isinstance(drafter._output_layer, WholeLinear) == borrows
     model: Any = target.model

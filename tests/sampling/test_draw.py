@@ -9,7 +9,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from outrider.sampling.draw import draw_row, fresh_keys, highest, leaders, race_keys
+from outrider.sampling.draw import (
+    _rows,
+    _rows_of_a_device,
+    draw_row,
+    fresh_keys,
+    highest,
+    leaders,
+    race_keys,
+)
 from outrider.sampling.noise import KeyedNoise, Stream
 
 NUM_ROUNDS = 20_000
@@ -183,6 +191,12 @@ def test_a_row_that_is_led_by_no_number_has_that_leader_alone(bad: float) -> Non
     assert [len(row) for row in found] == [1, 0, 2]
     assert not math.isfinite(found[0][0][0])
     assert [token for _, token, _ in found[2]] == [1, 2]
+
+
+def test_rows_come_to_the_host_alike_from_any_device() -> None:
+    keys = torch.randn(3, 50, generator=torch.Generator().manual_seed(1))
+    columns = (*keys.topk(7), keys.softmax(-1)[:, :7])
+    assert _rows_of_a_device(columns) == _rows(*columns)
 
 
 def test_leaders_have_the_chances_that_a_softmax_of_keys_gives() -> None:

@@ -123,8 +123,13 @@ def _rows(*columns: Tensor) -> list[list[tuple[float, ...]]]:
     if columns[0].device.type == "cpu":
         parts = [part.tolist() for part in columns]
         return [list(zip(*row, strict=True)) for row in zip(*parts, strict=True)]
+    return _rows_of_a_device(columns)
+
+
+def _rows_of_a_device(columns: Sequence[Tensor]) -> list[list[tuple[float, ...]]]:
+    """Return the same by one copy to the host."""
     packed = torch.stack([part.double() for part in columns], dim=-1)
-    return [[tuple(one) for one in row] for row in packed.tolist()]  # one copy to the host
+    return [[tuple(one) for one in row] for row in packed.tolist()]
 
 
 def _among(columns: Tensor, keys: Tensor, law: Tensor, ids: Tensor | None) -> list[Leader]:
