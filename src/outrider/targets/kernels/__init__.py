@@ -62,7 +62,7 @@ def load_kernels() -> None:
 
 @functools.cache
 def load_drafting_kernels() -> None:
-    """Make `torch.ops.outrider.draft_layer`, `.normed` and `.whole_linear` available likewise."""
+    """Make `torch.ops.outrider.draft_layer` and the others of drafters available likewise."""
     _load("drafting", _DRAFTING_SOURCES[0], _digest(_DRAFTING_SOURCES))
 
 
